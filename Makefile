@@ -1,59 +1,61 @@
-# Every target covers all modules: this one and those nested in it. The module
-# tools has no code of its own.
+# Every target covers all modules: this one and the modules nested in it. The module tools has no code
+# of its own.
 MODULES := $(filter-out ./tools,$(patsubst %/go.mod,%,$(shell find . -name go.mod -not -path '*/testdata/*')))
 
 ROOT := $(CURDIR)
 
-# How many cases each random test tries in a soak.
+# The number of cases that each random test tries in a soak.
 SOAK_CHECKS ?= 5000
 
-# How many holders of slots and units it kills, one in twenty of them a process.
+# The number of holders of slots and units that a soak kills. One in twenty of them is a process.
 SOAK_KILLS ?= 10000
 
-# For how long it asks whether any call fails for load.
+# How long a soak checks that no call fails because of load.
 SOAK_LOAD ?= 5m
 
-# And for how long it runs each fuzz target.
+# How long a soak runs each fuzz target.
 FUZZ_TIME ?= 1m
 
-# Under the race detector, which random cases say nothing new to: enough to run all code.
+# The number of random cases under the race detector: enough to run all code, since more cases find no
+# new races.
 RACE_CHECKS ?= 20
 
 GO_TEST := $(ROOT)/scripts/go-test
 
-# Compiles packages and their tests on all cores, which go-test would do one by one. With a third more
-# memory, of some 200 MB, the compiler needs a fifth less time; the tests have Go's usual value.
+# Compiles packages and their tests on all cores; go-test would compile them one by one. With GOGC=300 the
+# compiler needs a fifth less time and a third more memory (some 200 MB). The tests themselves run with Go's
+# usual value.
 COMPILE := GOGC=300 go list -export -test -f '{{""}}'
 
-# The packages that have tests: compiling the others with the race detector takes
-# a minute and finds nothing.
+# The packages that have tests. Compiling the others with the race detector takes a minute and finds
+# nothing.
 TESTED := {{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}{{end}}
 
-# Packages that compute on one goroutine, in their tests as well, and measure no time. They are
-# tested first, on all cores at once, while any other package has the machine to itself; and the
-# race detector has nothing to say about them. make lint looks that none of them starts goroutines.
+# Packages that compute on one goroutine, in their tests too, and measure no time. They are tested
+# first, on all cores at once, while most other packages have the machine to themselves. The race
+# detector has nothing to find in them. make lint checks that none of them starts goroutines.
 COMPUTING := docs gcra limit lua plan \
 	internal/keys internal/model internal/option internal/redisurl internal/state internal/textbook \
 	$(addprefix cmd/tierlimit/internal/,accesslog nasa study synthetic trace) serve/internal/config
 
-# Packages with servers or goroutines whose tests mostly wait and measure no time: they are tested as many
-# at once as there are cores, too, with and without the race detector.
+# Packages with servers or goroutines whose tests mostly wait and measure no time. They too are tested
+# as many at once as there are cores, with and without the race detector.
 WAITING := breaker embedded httplimit livepage local local/ledger promlimit rulesfile tiertest \
 	$(addprefix internal/,lease live outage redistest regularfile simulate standin wake) \
 	$(addprefix serve/,cmd/tierlimit-serve internal/service internal/stats internal/statsd internal/xdsconfig) \
 	cmd/tierlimit cmd/tierlimit/internal/page cmd/tierlimit/internal/replay
 
-# The race detector has nothing to say about the benchmark: what it runs side by side are
-# the peers, and ours as its own tests do. To compile the peers for it takes minutes. Played
-# outages have no peers. Nor has it anything to say about the examples on frameworks, which start
-# no goroutines of their own.
+# The race detector has nothing to find in the benchmark: the code that runs concurrently there is the
+# peers' and ours, and our own tests cover ours. Compiling the peers for it takes minutes. The outages
+# of bench/outage have no peers. The examples on frameworks start no goroutines of their own, so the
+# detector has nothing to find there either.
 RACE_MODULES := $(filter-out ./bench ./examples/frameworks,$(MODULES)) ./bench/outage
 
-# Nor about these tests, which take long there. They compute on one goroutine, or do with a
-# whole day, or on another server, what a shorter test does with the same goroutines; of the
-# ways in which networks fail, and of the outages that are played, some look the same to the
-# library; so do most algorithms, which Redis computes, and the order in which instances are
-# replaced. Examples are short forms of tests. All of them run without the detector.
+# The race detector also skips these tests, which take long under it. Some compute on one goroutine.
+# Others do with a whole day, or on another server, what a shorter test does with the same goroutines.
+# Some network faults and played outages look the same to the library, and so do most algorithms,
+# which Redis computes, and the orders in which instances are replaced. Examples are short forms of
+# tests. All of these run without the detector.
 RACE_SKIP := ^Example \
 	^TestLaws1And5And10Conformance$$/^(miniredis|standin)$$ \
 	^TestLaws1And5And10Conformance$$/^on_a_server$$/^redis_without_a_library$$ \
@@ -74,35 +76,36 @@ empty :=
 space := $(empty) $(empty)
 RACE_SKIP := $(subst $(space),|,$(strip $(RACE_SKIP)))
 
-# Without the race detector, eight tests of a package that mostly wait run at once in the library's own
-# module. Elsewhere scripts/go-test says how many: of faults some look how soon Redis decides again after
-# a failover, and the race detector takes many times as much of the processors.
+# Without the race detector, up to eight parallel tests of a package run at once in the library's own
+# module, because they mostly wait. Elsewhere scripts/go-test sets the number. Some tests of faults
+# check how soon Redis decides again after a failover, and the race detector multiplies the use of the
+# processors.
 AT_ONCE := $$(test "$$module" != . || echo -parallel 8)
 
-# Sets the variable tested to the packages of a module that have tests and do not only compute, and
-# the variables waiting and others to those of them that mostly wait, and to all others.
+# Sets the variable tested to the packages of a module that have tests and do not only compute. Sets
+# waiting to the packages among them that mostly wait, and others to the rest.
 OTHERS := tested=$$(go list -f "$(TESTED)" ./...); \
 	tested=$$(echo "$$tested" | grep -vxE 'github.com/tierlimit/tierlimit/($(subst $(space),|,$(strip $(COMPUTING))))' || true); \
 	waiting=$$(echo "$$tested" | grep -xE 'github.com/tierlimit/tierlimit/($(subst $(space),|,$(strip $(WAITING))))' || true); \
 	others=$$(echo "$$tested" | grep -vxE 'github.com/tierlimit/tierlimit/($(subst $(space),|,$(strip $(WAITING))))' || true)
 
-# As many packages at once as there are cores.
+# Test as many packages at once as there are cores.
 BESIDE := -p "$$(getconf _NPROCESSORS_ONLN)"
 
-# $(call go_test,flags,flags of the others) compiles and tests what OTHERS found.
+# $(call go_test,flags,flags of the others) compiles and tests the packages that OTHERS found.
 go_test = test -z "$$tested" || $(COMPILE) $(filter -race,$(1)) $$tested; \
 	test -z "$$waiting" || $(GO_TEST) $(BESIDE) $(1) $$waiting; \
 	test -z "$$others" || $(GO_TEST) $(2) $(1) $$others
 
-# $(call each,command,modules) runs the command in every module, or in the given ones, up to
-# the first that fails.
+# $(call each,command,modules) runs the command in every module, or in the given modules, and stops at
+# the first failure.
 each = @set -e; for module in $(or $(2),$(MODULES)); do (set -x; cd $$module; $(1)); done
 
 .PHONY: help
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
-# Packages whose tests make test leaves out, since another target runs them.
+# Packages that make test leaves out because another target tests them.
 ELSEWHERE ?=
 computing = $(addprefix ./,$(filter-out $(ELSEWHERE),$(COMPUTING)))
 

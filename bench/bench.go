@@ -13,11 +13,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// bench is one run.
+// bench is one run of the benchmark.
 type bench struct {
 	settings settings
 	env      environment
-	run      string // what all keys begin with
+	run      string // the prefix of all keys
 	groups   []group
 	memories []contender
 	renewals []renewal
@@ -60,7 +60,7 @@ func (b *bench) close() error {
 	return err
 }
 
-// planned is about how long all of it takes.
+// planned returns about how long the whole run takes.
 func (b *bench) planned() (total time.Duration) {
 	if b.settings.Growth != "" {
 		return b.settings.growthTakes()
@@ -78,8 +78,7 @@ func (b *bench) planned() (total time.Duration) {
 
 const memoryTakes = 100 * time.Millisecond
 
-// rounds is how often contenders of a group are measured at a size, and for how long each
-// time.
+// rounds returns how often the contenders of a group are measured at a size, and for how long each time.
 func (b *bench) rounds(g *group, z size) (rounds int, span time.Duration) {
 	rounds, span = b.settings.Rounds, time.Duration(float64(b.settings.span)*g.share)
 	if g.finer && z.callers == 1 {
@@ -88,7 +87,7 @@ func (b *bench) rounds(g *group, z size) (rounds int, span time.Duration) {
 	return rounds, span
 }
 
-// opening is about how long it takes until a contender is ready to be measured.
+// opening returns about how long it takes until a contender is ready to be measured.
 func (b *bench) opening(g *group) time.Duration {
 	takes := 50 * time.Millisecond
 	if g.primed {
@@ -100,12 +99,12 @@ func (b *bench) opening(g *group) time.Duration {
 	return takes
 }
 
-// chosen are the contenders of a group that are measured at a size.
+// chosen returns the contenders of a group that are measured at a size.
 func (b *bench) chosen(g *group, z size) []contender {
 	return b.settings.onlyContenders(g.name, []size{z}, g.contenders)
 }
 
-// measureAll measures everything, into the report.
+// measureAll measures everything, and puts the results into the report.
 func (b *bench) measureAll(ctx context.Context) error {
 	if err := b.measureMemories(ctx); err != nil {
 		return err
@@ -142,9 +141,9 @@ func (b *bench) measureMemories(ctx context.Context) error {
 	return nil
 }
 
-// open opens a contender. Each of ours is a fleet of its own, as if the others were not there.
+// open opens a contender. Each of our contenders is a fleet of its own, which does not see the others.
 func open(ctx context.Context, c contender, e environment, w *workload) (*subject, error) {
-	e.fleet = fmt.Sprintf("b%04x", uint16(crc32.ChecksumIEEE([]byte(c.name)))) // as long as any other
+	e.fleet = fmt.Sprintf("b%04x", uint16(crc32.ChecksumIEEE([]byte(c.name)))) // the same length for all
 	s, err := c.open(ctx, e, w)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", c.name, err)
@@ -153,13 +152,13 @@ func open(ctx context.Context, c contender, e environment, w *workload) (*subjec
 	return s, nil
 }
 
-// place is where a group is measured, with a client for each server that reads its counters.
+// place is where a group is measured, with a client for each server to read its counters.
 type place struct {
 	env      environment
 	controls []*redis.Client
 }
 
-// measureGroup opens the group's contenders for as long as they are measured.
+// measureGroup opens the contenders of a group, measures them, and closes them.
 func (b *bench) measureGroup(ctx context.Context, g *group) (err error) {
 	w := g.workload()
 	w.name, w.primed = g.name, g.primed
@@ -238,7 +237,7 @@ func (b *bench) measureGroup(ctx context.Context, g *group) (err error) {
 	return nil
 }
 
-// warm brings a subject into the state in which it is to be measured.
+// warm brings a subject into the state in which it is measured.
 func (b *bench) warm(ctx context.Context, g *group, s *subject, w *workload) error {
 	switch {
 	case g.prefill && !s.stateless:
@@ -281,7 +280,7 @@ func (b *bench) measureCells(ctx context.Context, at place, g *group, subjects [
 func (b *bench) measureInTurns(ctx context.Context, g *group, subjects []*subject, w *workload, z size) {
 	results := make([][]measurement, len(subjects))
 	rounds, span := b.rounds(g, z)
-	span *= time.Duration(len(subjects)) // each has its part of it
+	span *= time.Duration(len(subjects)) // each subject has a part of the span
 	for round := range rounds {
 		b.progress.say("%s, round %d of %d", g.name, round+1, rounds)
 		for i, m := range measureInTurn(ctx, g.name, subjects, w, span, g.warmUp(span)) {
@@ -302,9 +301,8 @@ func (b *bench) measureOverloads(ctx context.Context, g *group, subjects []*subj
 	return err
 }
 
-// inRounds measures every subject once per round, in an order that moves on by one
-// each round: the machine's slow moments then hit no subject alone, and no subject
-// always follows the same one. The result is indexed by subject, round.
+// inRounds measures every subject once per round. The order rotates by one each round, so that no subject gets all of
+// the machine's slow moments, and no subject always follows the same one. The result is indexed by subject and round.
 func inRounds[M any](b *bench, g *group, subjects []*subject, z size, measure func(*subject, time.Duration) (M, error)) ([][]M, error) {
 	results := make([][]M, len(subjects))
 	rounds, span := b.rounds(g, z)

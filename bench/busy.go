@@ -13,14 +13,14 @@ import (
 	"github.com/tierlimit/tierlimit/internal/redistest"
 )
 
-// busy is processes that do nothing but compute, on the one CPU that Redis may use as well: each of
-// n leaves it at most 1/(n+1) of that.
+// busy is processes that only compute, on the one CPU that Redis may use. With n processes, Redis gets at most 1/(n+1)
+// of that CPU.
 type busy struct {
 	redis string // its process id
 	all   []*exec.Cmd
 }
 
-// startBusy needs Linux's taskset, and Redis on this machine.
+// startBusy starts n such processes. It needs Linux's taskset, and Redis on this machine.
 func startBusy(ctx context.Context, control *redis.Client, n int) (*busy, error) {
 	info, err := control.InfoMap(ctx, "server").Result()
 	if err != nil {
@@ -43,7 +43,7 @@ func startBusy(ctx context.Context, control *redis.Client, n int) (*busy, error)
 	return b, nil
 }
 
-// allow says which CPUs Redis may use.
+// allow sets which CPUs Redis may use.
 func (b *busy) allow(cpus string) error {
 	return exec.Command("taskset", "-a", "-p", "-c", cpus, b.redis).Run()
 }
@@ -52,7 +52,7 @@ func (b *busy) allow(cpus string) error {
 func (b *busy) stop() error {
 	for _, c := range b.all {
 		_ = c.Process.Kill()
-		_ = c.Wait() // says that it was killed
+		_ = c.Wait() // the error says that the process was killed
 	}
 	return b.allow(fmt.Sprint("0-", runtime.NumCPU()-1))
 }

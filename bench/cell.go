@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// cell is what all rounds say of one subject, workload and size.
+// cell is the summary of all rounds for one subject, workload and size.
 type cell struct {
 	workload  string
 	group     string // its title
@@ -23,11 +23,11 @@ type cell struct {
 	ratios    [metrics]float64 // to the reference, see medianRatio
 	rounds    [][metrics]float64
 	calls     [outcomes]uint64 // of all rounds
-	opened    int              // times that a breaker opened, in all rounds
+	opened    int              // how often a breaker opened, in all rounds
 	firstErr  error
 }
 
-// newCells sums up a group's rounds, indexed by subject and round.
+// newCells summarizes a group's rounds, which are indexed by subject and round.
 func newCells(g *group, w *workload, subjects []*subject, z size, rounds [][]measurement) []cell {
 	cells := make([]cell, len(subjects))
 	for i, s := range subjects {
@@ -50,7 +50,7 @@ func newCells(g *group, w *workload, subjects []*subject, z size, rounds [][]mea
 			c.values[m] = c.value(m)
 		}
 	}
-	var reference cell // without rounds if it was not measured: then there are no ratios
+	var reference cell // without rounds if it was not measured; then there are no ratios
 	for _, c := range cells {
 		if c.subject == g.reference {
 			reference = c
@@ -64,10 +64,10 @@ func newCells(g *group, w *workload, subjects []*subject, z size, rounds [][]mea
 	return cells
 }
 
-// sound reports whether the cell measured what it was to measure.
+// sound reports whether the cell measured what it should.
 func (c *cell) sound() bool { return c.flaws() == "" }
 
-// flaws says what makes a cell unsound; "" if nothing does.
+// flaws returns what makes a cell unsound, or "" if nothing does.
 func (c *cell) flaws() string {
 	var found []string
 	var all uint64
@@ -89,8 +89,7 @@ func (c *cell) flaws() string {
 	return strings.Join(found, ", ")
 }
 
-// ratioTo is the median of what this cell's rounds measured, divided by what
-// another's did.
+// ratioTo returns the median over the rounds of this cell's value divided by the other cell's value.
 func (c *cell) ratioTo(other *cell, m metric) float64 {
 	return medianRatio(c.column(m), other.column(m))
 }
@@ -123,7 +122,7 @@ func (c cell) MarshalJSON() ([]byte, error) {
 	})
 }
 
-// named pairs values with their names, without those that JSON cannot hold.
+// named maps names to values, and leaves out values that JSON cannot hold.
 func named(values []float64, names []string) map[string]float64 {
 	m := make(map[string]float64)
 	for i, v := range values {

@@ -8,8 +8,8 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// clientOptions are go-redis's defaults, for every subject, without what only
-// some servers understand.
+// clientOptions returns the options of every subject's client: go-redis's defaults, without features that only some
+// servers understand.
 func clientOptions(e environment) (*redis.Options, error) {
 	url := e.url
 	if e.nodes != nil {
@@ -28,7 +28,7 @@ func clientOptions(e environment) (*redis.Options, error) {
 	return o, nil
 }
 
-// newAnyClient is newClient, or a client of the environment's Cluster.
+// newAnyClient returns a client of the environment's Cluster, or of its server if there is no Cluster.
 func newAnyClient(e environment) (redis.UniversalClient, error) {
 	if e.nodes == nil {
 		return newClient(e)
@@ -48,12 +48,12 @@ func newClient(e environment) (*redis.Client, error) {
 	return redis.NewClient(o), nil
 }
 
-// newControl is a client for what is not measured.
+// newControl returns a client for work that is not measured.
 func newControl(url string) (*redis.Client, error) {
 	return newClient(environment{url: url, pool: 1})
 }
 
-// onHost is the same URL with another host and port.
+// onHost returns the URL with another host and port.
 func onHost(original, host string) (string, error) {
 	u, err := url.Parse(original)
 	if err != nil {

@@ -13,13 +13,13 @@ import (
 
 const slots = 16384
 
-// cluster is masters of this run's own, which have equal parts of the slots.
+// cluster is masters that only this run uses, with equal parts of the slots.
 type cluster struct {
 	servers  []*server
 	controls []*redis.Client
 }
 
-// startCluster returns when all masters know that the Cluster is complete.
+// startCluster starts the masters, and returns when all of them know that the Cluster is complete.
 func startCluster(ctx context.Context, name string, masters int) (c *cluster, err error) {
 	c = &cluster{}
 	defer func() {
@@ -57,7 +57,7 @@ func startCluster(ctx context.Context, name string, masters int) (c *cluster, er
 	return c, nil
 }
 
-// isComplete returns when a master knows of all masters, and that all slots are theirs.
+// isComplete returns when a master knows all masters, and knows that they serve all slots.
 func isComplete(ctx context.Context, master *redis.Client, masters int) error {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()

@@ -8,17 +8,17 @@ import (
 	"github.com/tierlimit/tierlimit/bench/internal/proxy"
 )
 
-// farGroup is the name of the workload on a Redis that is a network away, as of most services.
+// farGroup is the name of the workload on a Redis that is a network away, as for most services.
 const farGroup = "far"
 
 const (
-	// farAway is how long a network takes each way, in ms. It is toxiproxy, whose least delay that is.
+	// farAway is the network's delay each way, in ms. toxiproxy makes the delay, and cannot make a smaller one.
 	farAway = 1
-	// farRoundTrip is about what a decision then takes, with the proxy's own time.
+	// farRoundTrip is about how long a decision then takes, including the proxy's own time.
 	farRoundTrip = 2300 * time.Microsecond
 )
 
-// behindNetwork is the environment with a network between the server and its clients.
+// behindNetwork returns the environment with a slow network between clients and server.
 func (e environment) behindNetwork() (environment, proxy.Proxy, error) {
 	o, err := clientOptions(e)
 	if err != nil {
@@ -37,8 +37,8 @@ func (e environment) behindNetwork() (environment, proxy.Proxy, error) {
 	return e, p, err
 }
 
-// driveRandomly makes calls that do not wait for each other, at random moments (a Poisson process):
-// as many as have so many callers under way on average, if nobody waits for others.
+// driveRandomly makes calls that do not wait for each other, at random moments (a Poisson process). Their rate is
+// such that the given number of callers is in flight on average if no call waits for another.
 func driveRandomly(ctx context.Context, s *subject, w *workload, callers int, span time.Duration, ready func() error) (*load, error) {
 	random := rand.New(rand.NewPCG(5, uint64(callers)))
 	pause := func() time.Duration {

@@ -13,16 +13,14 @@ import (
 	"github.com/tierlimit/tierlimit/internal/redistest"
 )
 
-// fleet is processes of this program, with one core's worth of Go each, as the instances
-// of a service are: many, of which each has few decisions under way. They are started
-// once, and open and drive one subject after another.
+// fleet is processes of this program that act as the instances of a service, each with GOMAXPROCS=1: many processes
+// with few decisions in flight each. They are started once, and open and drive one subject after another.
 type fleet struct {
 	members []*member
 }
 
-// member is one of the processes. It obeys orders on its standard input, one at a time, and
-// ends when that is closed. It answers on a pipe of its own, its file 3: what is measured may
-// print on its standard output.
+// member is one of the processes. It obeys orders on its standard input, one at a time, and ends when the input is
+// closed. It answers on a separate pipe, its file 3, because the subject may print on the standard output.
 type member struct {
 	process *exec.Cmd
 	orders  *json.Encoder
@@ -30,31 +28,31 @@ type member struct {
 	end     func() error // closes its standard input
 }
 
-// order is what a member is to do: open a subject, drive it, or close it.
+// order tells a member to open a subject, drive it, or close it.
 type order struct {
 	Do string // "open", "drive", "close"
 
-	// Of "open":
+	// For "open":
 	Settings            settings
 	URL, Run            string
-	Nodes               []string `json:",omitempty"` // of a Cluster, in place of the URL
+	Nodes               []string `json:",omitempty"` // of a Cluster, which replace the URL
 	Workload, Contender string   `json:",omitempty"`
 
-	// Of "drive":
-	Member  int // its number
+	// For "drive":
+	Member  int // the member's number
 	Callers int
-	Rate    float64 // calls a second of this member; 0: each caller calls again as soon as it has an answer
-	// When calls begin, and what is counted, µs since the epoch.
+	Rate    float64 // calls a second of this member; 0: callers wait for their answers
+	// Begin is when calls begin. Calls that end between From and Until are counted. µs since the epoch.
 	Begin, From, Until int64
 }
 
-// result is what came of an order.
+// result is a member's answer to an order.
 type result struct {
 	Err      string
-	Late     bool // the order to drive came too late: the machine stood still
+	Late     bool // the order to drive came too late, because the machine stood still
 	Calls    [outcomes]uint64
 	FirstErr string
-	Latency  map[int]uint32 // the buckets of the histogram that are not empty
+	Latency  map[int]uint32 // the non-empty buckets of the histogram
 	CPU      time.Duration
 	Opened   int
 }
@@ -89,7 +87,7 @@ func startFleet(ctx context.Context, n int) (*fleet, error) {
 	return f, nil
 }
 
-// stop ends the processes, which do so when they hear no more.
+// stop ends the processes by closing their standard input.
 func (f *fleet) stop() (err error) {
 	for _, m := range f.members {
 		err = errors.Join(err, m.end(), m.process.Wait())
@@ -97,8 +95,7 @@ func (f *fleet) stop() (err error) {
 	return err
 }
 
-// tell gives an order to the first n members, and returns what came of it when all have
-// carried it out.
+// tell gives an order to the first n members. It returns their results when all have carried out the order.
 func (f *fleet) tell(n int, o order) ([]result, error) {
 	for i, m := range f.members[:n] {
 		o.Member = i
@@ -118,13 +115,12 @@ func (f *fleet) tell(n int, o order) ([]result, error) {
 	return results, err
 }
 
-// toldBefore is how long before they begin the members are told to, at first: a busy machine
-// may take longer to tell them all.
+// toldBefore is how long before the beginning the members get the order to drive, at first. A busy machine may need
+// longer to tell all of them.
 const toldBefore = 100 * time.Millisecond
 
-// measureFleet measures a subject from many processes at the same time: what they and Redis
-// did from one moment to another. rate is how many calls a second all of them make
-// together; 0: callers wait for their answers.
+// measureFleet measures a subject from many processes at the same time: what they and Redis did between two moments.
+// All processes together make rate calls a second. If rate is 0, callers wait for their answers.
 func (b *bench) measureFleet(ctx context.Context, at place, g *group, s *subject, z size, rate float64, span time.Duration) (m measurement, err error) {
 	for before := toldBefore; before < 50*toldBefore; before *= 2 {
 		m, err = b.driveFleet(ctx, at, g, s, z, rate, span, before)
@@ -137,7 +133,7 @@ func (b *bench) measureFleet(ctx context.Context, at place, g *group, s *subject
 
 var (
 	errLate = errors.New("processes were told too late when to begin, or Redis was asked too late what it has done: the machine is too busy")
-	// A busy machine may stand still for all of a span of some milliseconds.
+	// A busy machine may stand still for a whole span of some milliseconds.
 	errNothingEnded = errors.New("no call ended while it was measured: measure for longer (-seconds)")
 )
 
@@ -147,7 +143,7 @@ func (b *bench) driveFleet(ctx context.Context, at place, g *group, s *subject, 
 	if _, err := b.fleet.tell(n, open); err != nil {
 		return measurement{}, err
 	}
-	// All have heard of it before the first begins: then they have no time for this process.
+	// All members must hear of it before the first begins, because this process gets no time after that.
 	begin := time.Now().Add(before)
 	from := begin.Add(g.warmUp(span))
 	until := from.Add(span)
@@ -161,7 +157,7 @@ func (b *bench) driveFleet(ctx context.Context, at place, g *group, s *subject, 
 	m := newMeter(at.controls...)
 	time.Sleep(time.Until(from))
 	err := m.start(ctx)
-	late := time.Now().After(until) // what Redis did is over
+	late := time.Now().After(until) // Redis's part of the measurement has passed
 	time.Sleep(time.Until(until))
 	err = errors.Join(err, m.stop(ctx), <-done)
 	if err != nil {
@@ -198,7 +194,7 @@ func (b *bench) driveFleet(ctx context.Context, at place, g *group, s *subject, 
 		return measurement{}, errNothingEnded
 	}
 	measured := m.measurement(s, l, opened)
-	// Those are this process's, which has nothing to do with it.
+	// Allocations are counted in this process, which makes none of the calls.
 	measured.values[allocations], measured.values[allocatedBytes] = math.NaN(), math.NaN()
 	return measured, ctx.Err()
 }

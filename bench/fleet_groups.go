@@ -20,8 +20,8 @@ var (
 	anything     = regexp.MustCompile("")
 )
 
-// capacityPart is how much of what redis_rate decides, when callers wait for their
-// answers, comes where they do not.
+// capacityPart is the offered load of fleetOpen: this part of what redis_rate decides when callers wait for their
+// answers.
 const capacityPart = 1. / 3
 
 const (
@@ -29,7 +29,7 @@ const (
 	hashTags       = 48 // 16 for each master
 )
 
-// fleetGroups are what is measured from many processes.
+// fleetGroups returns the groups that are measured from many processes.
 func fleetGroups(s settings, run string, peers []contender) []group {
 	contenders := join(
 		[]contender{{nameGCRA, ours, openDefault(limit.GCRA())}, {nameLog, ours, openDefault(limit.SlidingLog())}},
@@ -57,7 +57,7 @@ func fleetGroups(s settings, run string, peers []contender) []group {
 	}
 }
 
-// mostProcesses is how many the largest fleet has; 0 if there is none.
+// mostProcesses returns the number of processes in the largest fleet, or 0 if there is none.
 func mostProcesses(groups []group) (most int) {
 	for _, g := range groups {
 		for _, z := range g.sizes {

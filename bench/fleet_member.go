@@ -21,7 +21,7 @@ const memberVariable = "TIERLIMIT_BENCH_MEMBER"
 
 // beMember is main for a fleet's process. It returns the exit status.
 func beMember() int {
-	// It ends with its standard input: a signal to all of them is the first one's affair.
+	// The process ends when its standard input is closed. Signals to the process group are left to the parent.
 	signal.Ignore(os.Interrupt, syscall.SIGTERM)
 	if err := obey(context.Background(), os.Stdin, os.NewFile(3, "results")); err != nil {
 		fmt.Fprintln(os.Stderr, "bench: a process of the fleet:", err)
@@ -30,11 +30,11 @@ func beMember() int {
 	return 0
 }
 
-// obey is the life of a fleet's process.
+// obey carries out orders until its input ends.
 func obey(ctx context.Context, in io.Reader, out io.Writer) error {
 	tiered.LogOfRedis(nil)
 	orders, results := json.NewDecoder(in), json.NewEncoder(out)
-	workloads := make(map[string]workload) // many keys take a while to make
+	workloads := make(map[string]workload) // making many keys takes a while
 	var (
 		s *subject
 		w workload
@@ -88,7 +88,7 @@ func (o *order) open(ctx context.Context, workloads map[string]workload) (*subje
 	return nil, workload{}, fmt.Errorf("there is no %s in %s", o.Contender, o.Workload)
 }
 
-// counted adds up calls that end between two moments.
+// counted counts the calls that end between two moments.
 type counted struct {
 	mu          sync.Mutex
 	load        load
@@ -103,7 +103,7 @@ func (c *counted) call(ctx context.Context, d decide, key string, since time.Tim
 	case ended.After(c.until):
 		return false
 	default:
-		c.mu.Lock() // mostly one goroutine runs at a time here
+		c.mu.Lock() // little contention: mostly one goroutine runs at a time
 		c.load.calls[what]++
 		c.load.latency.add(ended.Sub(since))
 		if c.load.firstErr == nil {
@@ -114,10 +114,10 @@ func (c *counted) call(ctx context.Context, d decide, key string, since time.Tim
 	return true
 }
 
-// drive has callers call the subject until a moment.
+// drive has callers call the subject until the end of the measurement.
 func (o *order) drive(ctx context.Context, s *subject, w *workload) (r result) {
 	c := counted{from: time.UnixMicro(o.From), until: time.UnixMicro(o.Until)}
-	// Wall clocks are common to all processes; what is added to them is monotonic.
+	// All processes share the wall clock. Times computed from now are monotonic.
 	now := time.Now()
 	c.from, c.until = now.Add(c.from.Sub(now)), now.Add(c.until.Sub(now))
 	opened, cpu := s.timesOpened(), time.Duration(0)
@@ -161,8 +161,8 @@ func (o *order) drive(ctx context.Context, s *subject, w *workload) (r result) {
 	return r
 }
 
-// offer makes calls that do not wait for each other, at random moments (a Poisson process),
-// as requests come to a server, each in a goroutine and with a context of its own.
+// offer makes calls that do not wait for each other, at random moments (a Poisson process), as requests arrive at a
+// server. Each call has its own goroutine and context.
 func (o *order) offer(ctx context.Context, d decide, pick func() string, c *counted, running *sync.WaitGroup) {
 	random := rand.New(rand.NewPCG(3, uint64(o.Member)))
 	for at := time.Now(); at.Before(c.until); at = at.Add(time.Duration(random.ExpFloat64() / o.Rate * float64(time.Second))) {

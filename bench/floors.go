@@ -9,11 +9,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// The floors make the trip and decide nothing, or no more than they must: no
-// limiter that makes the same trip can be faster.
+// The floors make the trip and decide nothing, or only the minimum. No limiter that makes the same trip can be
+// faster.
 
-// openReturn runs a script that does nothing. It is given the key, as a limiter's
-// script is.
+// openReturn runs a script that does nothing. The script gets the key, as a limiter's script does.
 func openReturn(ctx context.Context, e environment, _ *workload) (*subject, error) {
 	client, sha, err := loadScript(ctx, e, "return 1")
 	if err != nil {
@@ -29,8 +28,7 @@ func openReturn(ctx context.Context, e environment, _ *workload) (*subject, erro
 
 const pipelined = 100
 
-// openPipeline sends many such scripts at once; their latency is that of the whole
-// pipeline.
+// openPipeline sends many such scripts in one pipeline. Its latency is that of the whole pipeline.
 func openPipeline(ctx context.Context, e environment, _ *workload) (*subject, error) {
 	client, sha, err := loadScript(ctx, e, "return 1")
 	if err != nil {
@@ -49,8 +47,8 @@ func openPipeline(ctx context.Context, e environment, _ *workload) (*subject, er
 	return s, nil
 }
 
-// plainGCRA is GCRA as in a textbook, and nothing more: one time stamp per key, on
-// Redis's clock, in µs. ARGV: the interval of a unit, and the burst in such time.
+// plainGCRA is textbook GCRA and nothing more: one time stamp per key, on Redis's clock, in µs. ARGV has the interval
+// of a unit, and the time that the burst takes.
 const plainGCRA = `
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
@@ -62,8 +60,7 @@ redis.call('SET', KEYS[1], string.format('%.0f', arrival), 'PX', math.ceil((arri
 return 1
 `
 
-// openPlainGCRA is a bare call of that script: what a limiter in Redis costs if it
-// does nothing else.
+// openPlainGCRA makes a bare call of plainGCRA: the cost of a limiter in Redis that does nothing else.
 func openPlainGCRA(ctx context.Context, e environment, w *workload) (*subject, error) {
 	client, sha, err := loadScript(ctx, e, plainGCRA)
 	if err != nil {
@@ -81,7 +78,7 @@ func openPlainGCRA(ctx context.Context, e environment, w *workload) (*subject, e
 	return overRedis(call, client.Close), nil
 }
 
-// loadScript opens a client and gives the server a script.
+// loadScript opens a client and loads a script into the server.
 func loadScript(ctx context.Context, e environment, script string) (*redis.Client, string, error) {
 	client, err := newClient(e)
 	if err != nil {
@@ -94,8 +91,7 @@ func loadScript(ctx context.Context, e environment, script string) (*redis.Clien
 	return client, sha, nil
 }
 
-// openIncr counts, without a limit or a window. Its keys do not expire, so it
-// removes them.
+// openIncr counts calls, without a limit or a window. Its keys do not expire, so closing the subject removes them.
 func openIncr(_ context.Context, e environment, w *workload) (*subject, error) {
 	client, err := newClient(e)
 	if err != nil {

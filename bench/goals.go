@@ -7,12 +7,12 @@ import (
 	"math"
 )
 
-// goal is something that tierlimit is to reach, and what was measured of it.
+// goal is a bound that tierlimit must keep, and the measured figure.
 type goal struct {
 	work     string
 	figure   string
 	bound    float64
-	atLeast  bool    // else: at most
+	atLeast  bool    // otherwise: at most
 	measured float64 // NaN: not measured
 	note     string
 }
@@ -49,8 +49,8 @@ func (g goal) MarshalJSON() ([]byte, error) {
 	return json.Marshal(m)
 }
 
-// goals judges what was measured. Ratios are medians of the ratios within each
-// round, like those of the tables.
+// goals compares the measured figures with the goals. Ratios are medians of the ratios within each round, like those
+// in the tables.
 func (r *report) goals() []goal {
 	return join(
 		r.speedGoals(),
@@ -90,12 +90,11 @@ func (r *report) costGoals() []goal {
 	}
 }
 
-// nothing is what is left of no allocation: ristretto itself allocates once in 64
-// calls of Get at most, starting the callers allocates, and once a second a
-// remembered denial is asked for anew.
+// nothing is the bound for no allocations. It is above 0 because ristretto itself allocates in up to one of 64 calls
+// of Get, starting the callers allocates, and a remembered denial is asked for again once a second.
 const nothing = 0.02
 
-// inProcessGoals are of the numbers of callers that look worst.
+// inProcessGoals returns goals for the number of callers with the worst figures.
 func (r *report) inProcessGoals(work, workload, subject string, bound float64) []goal {
 	slowest, allocates := math.NaN(), math.NaN()
 	slowestNote := ""
@@ -147,10 +146,10 @@ func (r *report) memoryGoals() (goals []goal) {
 	return goals
 }
 
-// errNotMet: everything was measured, and some goal was missed.
+// errNotMet is returned if everything was measured and at least one goal was missed.
 var errNotMet = errors.New("not all goals are met")
 
-// judged is errNotMet if a goal was missed of what was measured.
+// judged returns errNotMet if a measured goal was missed.
 func (r *report) judged() error {
 	for _, g := range r.goals() {
 		if !math.IsNaN(g.measured) && !g.met() {
@@ -160,7 +159,7 @@ func (r *report) judged() error {
 	return nil
 }
 
-// cell finds a cell; one without rounds if it was not measured.
+// cell returns a cell, or one without rounds if it was not measured.
 func (r *report) cell(workload string, z size, subject string) *cell {
 	for i := range r.Cells {
 		if c := &r.Cells[i]; c.workload == workload && c.size == z && c.subject == subject {
@@ -170,8 +169,7 @@ func (r *report) cell(workload string, z size, subject string) *cell {
 	return &cell{}
 }
 
-// bestPeer is the peer's cell with the most decisions per second, of those that are
-// sound.
+// bestPeer returns the sound cell of a peer with the most decisions per second.
 func (r *report) bestPeer(workload string, z size) *cell {
 	best := &cell{}
 	for i := range r.Cells {
@@ -183,10 +181,10 @@ func (r *report) bestPeer(workload string, z size) *cell {
 	return best
 }
 
-// value is the median of what was measured; NaN if nothing was.
+// value returns the median of the rounds, or NaN if nothing was measured.
 func (c *cell) value(m metric) float64 { return median(c.column(m)) }
 
-// overload is what was measured of a subject; NaN if nothing was.
+// overload returns a subject's figures under overload, or NaN if nothing was measured.
 func (r *report) overload(subject string, times float64) (v [overloadMetrics]float64) {
 	for _, o := range r.Overloads {
 		if o.subject == subject && o.times == times {

@@ -5,8 +5,7 @@ import (
 	"math"
 )
 
-// heldGoals are those of what is held: for a cost that is known afterwards, or of a limit on what
-// is in flight.
+// heldGoals returns the goals for holds, whose cost is known afterwards, and for slots of limits on concurrency.
 func (r *report) heldGoals() (goals []goal) {
 	one := func(callers int) size { return size{callers: callers} }
 	for _, subject := range []string{nameHoldGCRA, nameHoldCounter} {
@@ -21,7 +20,7 @@ func (r *report) heldGoals() (goals []goal) {
 	for _, keys := range renewedKeys {
 		work := fmt.Sprintf("%s slots of %s", thousands(renewedSlots), keysInWords(keys))
 		renewed := goal{work: work, figure: "renewals of all of them in a third of the TTL", bound: 1, measured: math.NaN()}
-		lost := goal{work: work, figure: "lost", bound: 0, measured: math.NaN()} // fewer would be renewed then
+		lost := goal{work: work, figure: "lost", bound: 0, measured: math.NaN()} // lost slots need no renewal
 		for _, n := range r.Renewals {
 			if n.keys == keys {
 				renewed.measured, lost.measured = n.values[batchesPerThird], n.values[lostSlots]

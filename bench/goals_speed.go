@@ -5,7 +5,7 @@ import "fmt"
 // bestPeer stands for the fastest other limiter of a workload and size.
 const bestPeer = "the best peer"
 
-// speedGoal is how a figure of ours is to compare with another's.
+// speedGoal is a goal for one of our figures relative to another subject's.
 type speedGoal struct {
 	workload string
 	size     size
@@ -16,7 +16,7 @@ type speedGoal struct {
 	than     string
 }
 
-// speedGoals are those of what Redis decides.
+// speedGoals returns the goals for decisions by Redis.
 func (r *report) speedGoals() (goals []goal) {
 	var wanted []speedGoal
 	faster := func(workload string, z size, subject string, bound float64, than string) {
@@ -99,8 +99,8 @@ func (r *report) speedGoal(w speedGoal) goal {
 	}
 }
 
-// errorGoals: no call of ours fails, and none is decided without Redis, where callers wait
-// for their answers.
+// errorGoals returns the goal that no call of ours fails or is decided without Redis while callers wait for their
+// answers.
 func (r *report) errorGoals() (goals []goal) {
 	var undecided uint64
 	measured := false

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// measured is a cell whose rounds had these decisions per second and p99.
+// measured returns a cell whose rounds have these decisions per second and p99.
 func measured(subject string, r role, perSecondAndP99 ...[2]float64) cell {
 	c := cell{workload: "uniform", size: size{callers: 512}, subject: subject, role: r}
 	for _, v := range perSecondAndP99 {
@@ -56,7 +56,7 @@ func TestGoals(t *testing.T) {
 	}
 }
 
-// A run in which a goal was missed ends with an error; what was not measured misses none.
+// A run in which a goal was missed returns an error. Figures that were not measured miss no goal.
 func TestMissedGoalIsAnError(t *testing.T) {
 	at := func(workload, subject string, rates ...[2]float64) cell {
 		c := measured(subject, ours, rates...)
@@ -75,7 +75,7 @@ func TestMissedGoalIsAnError(t *testing.T) {
 	}
 }
 
-// Slots that are lost are renewed no more, so few commands are no merit then.
+// Lost slots need no renewal, so a run that lost slots misses its goal however few commands it sent.
 func TestRenewalGoals(t *testing.T) {
 	for _, tc := range []struct {
 		batches, lost float64
@@ -89,14 +89,14 @@ func TestRenewalGoals(t *testing.T) {
 	}
 }
 
-// Heartbeats are no renewals.
+// Heartbeats are not counted as renewals.
 func TestDecisionCalls(t *testing.T) {
 	if n := decisionCalls(map[string]float64{"fcall": 79, "evalsha": 3, "eval": 1, "zremrangebyscore": 8, "zadd": 4}); n != 79 {
 		t.Errorf("%v calls", n)
 	}
 }
 
-// Of what is decided in process the worst number of callers counts.
+// A goal for decisions in process applies to the worst number of callers.
 func TestInProcessGoalIsOfTheWorst(t *testing.T) {
 	at := func(callers int, subject string, rate, allocs float64) cell {
 		c := measured(subject, ours, [2]float64{rate, 1})

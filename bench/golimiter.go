@@ -9,10 +9,9 @@ import (
 	"github.com/sethvargo/go-redisstore"
 )
 
-// openGoLimiter opens sethvargo/go-limiter with its Redis store: a fixed window in
-// a hash, through redigo. The store's own pool would keep no connection and hand
-// out no more than 100; this one is as large as the others' pools and lets callers
-// wait, as theirs do.
+// openGoLimiter opens sethvargo/go-limiter with its Redis store: a fixed window in a hash, through redigo. The
+// store's own pool would keep no idle connections and allow at most 100. This pool is as large as the others' pools
+// and makes callers wait, as theirs do.
 func openGoLimiter(_ context.Context, e environment, w *workload) (*subject, error) {
 	size := e.pool
 	if size == 0 {

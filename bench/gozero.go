@@ -10,12 +10,12 @@ import (
 	"github.com/zeromicro/go-zero/core/stores/redis"
 )
 
-// openGoZero opens go-zero's PeriodLimit: a fixed window that begins with a key's
-// first request. go-zero makes its own go-redis client, one per address for the
-// life of the process, and gives no way to size its pool or to close it.
+// openGoZero opens go-zero's PeriodLimit. It has fixed windows, each of which begins with a key's first request.
+// go-zero makes its own go-redis client, one per address for the life of the process, and offers no way to size its
+// pool or to close it.
 //
-// Its other limiter, TokenLimiter, is an object per key, has rates in whole units
-// per second and hides errors, so it cannot be held to these workloads.
+// These workloads cannot use its other limiter, TokenLimiter: it needs an object per key, has rates in whole units
+// per second, and hides errors.
 func openGoZero(_ context.Context, e environment, w *workload) (*subject, error) {
 	o, err := clientOptions(e)
 	if err != nil {

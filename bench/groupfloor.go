@@ -6,13 +6,12 @@ import (
 	"sync"
 )
 
-// gathering is group commit and nothing else: whoever calls waits until the next time
-// that all who wait are let go. It is what remains of a decision that many callers share
-// if Redis, and all that a limiter does, take no time.
+// gathering is group commit and nothing else: each caller waits until all waiting callers are released together. It
+// shows what a decision that many callers share would cost if Redis and the limiter took no time.
 type gathering struct {
 	mu      sync.Mutex
 	waiting []chan struct{}
-	going   bool // somebody lets go
+	going   bool // a goroutine is releasing callers
 }
 
 func (g *gathering) join(gone chan struct{}) {
@@ -27,11 +26,11 @@ func (g *gathering) join(gone chan struct{}) {
 	<-gone
 }
 
-// letGo ends when nobody has come meanwhile.
+// letGo releases callers until none has joined since the last release.
 func (g *gathering) letGo() {
 	var leaving []chan struct{}
 	for {
-		runtime.Gosched() // those who were let go may come again
+		runtime.Gosched() // released callers may join again
 		g.mu.Lock()
 		leaving, g.waiting = g.waiting, leaving[:0]
 		g.going = len(leaving) > 0
@@ -54,7 +53,7 @@ func openGathering(context.Context, environment, *workload) (*subject, error) {
 		channels.Put(gone)
 		return allowed, nil
 	}, func() error { return nil })
-	s.timeEvery = 1 // as those who wait for Redis
+	s.timeEvery = 1 // as for callers that wait for Redis
 	s.stateless = true
 	return s, nil
 }

@@ -12,35 +12,34 @@ type group struct {
 	name     string // of the workload
 	title    string
 	workload func() workload
-	// reference is the name of the contender that all are divided by.
+	// reference is the name of the contender by which all others are divided.
 	reference  string
 	contenders []contender
-	sizes      []size // as the settings say if nil
-	// share is the part of the usual time that a measurement takes.
+	sizes      []size // nil: as the settings say
+	// share is how long a measurement takes, relative to the usual time.
 	share float64
-	// prefill: each key is used once before.
+	// prefill means that each key is used once before.
 	prefill bool
-	// useUp: each key is used up before, and each measurement has a warm-up as long
-	// as itself, in which denials can be learnt.
+	// useUp means that each key is used up before. Each measurement has a warm-up of its own length, in which
+	// processes can learn denials.
 	useUp bool
-	// finer: one caller is measured in three times as many rounds of a third of the
-	// length. It and the server sleep in turns, and how fast they wake up changes
-	// from second to second.
+	// finer means that one caller is measured in three times as many rounds of a third of the length. A single caller
+	// and the server sleep in turns, and how fast they wake up changes from second to second.
 	finer bool
-	// offered: calls come at a fixed rate, this part of what redis_rate decides of the
-	// workload fleet-uniform at that size. 0: callers wait for their answers.
+	// offered is a fixed rate of calls, as a part of what redis_rate decides in the workload fleet-uniform at that
+	// size. 0: callers wait for their answers.
 	offered  float64
 	primed   bool    // see drivePrimed
-	overload float64 // how much is offered, see measureOverload; 0: callers wait for their answers
+	overload float64 // offered calls by what Redis decides, see measureOverload; 0: callers wait
 	drive    driver  // nil: see drive
 	busy     int     // processes that Redis shares its CPU with, see startBusy
-	far      bool    // a network is between, see behindNetwork
+	far      bool    // clients and Redis are a network apart, see behindNetwork
 	inTurn   bool    // see measureInTurn
 	masters  int     // of a Cluster, see startCluster; 0: the run's own server
 }
 
-// warmUp is how long a subject runs before it is measured for span: long enough for
-// the pool to fill with connections.
+// warmUp returns how long a subject runs before it is measured for span. This is long enough for the pool to fill
+// with connections.
 func (g *group) warmUp(span time.Duration) time.Duration {
 	if g.useUp {
 		return span
@@ -48,7 +47,7 @@ func (g *group) warmUp(span time.Duration) time.Duration {
 	return max(span/5, 20*time.Millisecond)
 }
 
-// takes is about how long a measurement of span takes with all that goes with it.
+// takes returns about how long a measurement of span takes, with its warm-up and preparation.
 func (g *group) takes(span time.Duration) time.Duration {
 	takes := g.warmUp(span) + span + 30*time.Millisecond
 	if g.primed {
@@ -89,7 +88,7 @@ const (
 	nameGathering = "floor: callers wait and are let go"
 )
 
-// groups are all that is measured, with keys of this run's own.
+// groups returns all groups to measure, with keys that only this run uses.
 func groups(s settings, run string) []group {
 	var (
 		gcra = contender{nameGCRA, ours, openGCRA}
@@ -166,7 +165,7 @@ func groups(s settings, run string) []group {
 	return kept
 }
 
-// inMemory are those of whose keys the size in Redis is measured, see usedUp.
+// inMemory returns the contenders whose keys' size in Redis is measured, see usedUp.
 func inMemory(s settings) []contender {
 	peers := []contender{
 		{nameGCRA, ours, openGCRA},

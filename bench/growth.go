@@ -15,13 +15,13 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// picture shows how a cost grows with something. Both axes are logarithmic.
+// picture shows how a cost grows with a parameter. Both axes are logarithmic.
 type picture struct {
 	file, title, x, y string
 	curves            []curve
 }
 
-// curve is of one subject or algorithm.
+// curve belongs to one subject or algorithm.
 type curve struct {
 	name   string
 	points []point
@@ -29,13 +29,12 @@ type curve struct {
 
 type point struct{ x, y float64 }
 
-// growth measures how the cost of a decision grows with what it may depend on. What
-// it costs Redis is what Redis says of it (INFO commandstats), so it does not depend on
-// what else the machine does.
+// growth measures how the cost of a decision grows with the parameters that it may depend on. Redis itself reports
+// its cost (INFO commandstats), so other work on the machine does not matter.
 type growth struct {
 	bench  *bench
 	script *remote.Script
-	made   int // keys have numbers
+	made   int // number of keys made so far
 }
 
 func newGrowth(ctx context.Context, b *bench) *growth {
@@ -77,7 +76,7 @@ func (b *bench) measureGrowth(ctx context.Context) ([]picture, error) {
 
 const mostCallers = 1024
 
-// growthTakes is about how long all of it takes.
+// growthTakes returns about how long measureGrowth takes.
 func (s *settings) growthTakes() time.Duration {
 	cells := 2 * 3 * bits.Len(mostCallers) * s.Rounds
 	return time.Duration(cells)*s.span*5/4 + 40*time.Second + time.Duration(s.Keys)*100*time.Microsecond
@@ -136,7 +135,7 @@ func states() []state {
 	}
 }
 
-// A point is the median of some parts, each the mean of so many calls, unless these
+// A point is the median over some parts of the mean cost of a number of calls. There are fewer calls if they would
 // write more than mostWritten units of a log.
 const (
 	parts       = 10
@@ -148,7 +147,7 @@ func tripsOf(cost int64, batch int) int64 {
 	return max(1, min(trips, mostWritten/(cost*int64(batch))))
 }
 
-// largest is the largest limit that an algorithm's curve goes to.
+// largest returns the largest limit on an algorithm's curve.
 func largest(a limit.Algorithm) int64 {
 	switch a {
 	case limit.SlidingLog():
@@ -162,7 +161,7 @@ func largest(a limit.Algorithm) int64 {
 func (g *growth) byLimit(ctx context.Context) ([]curve, error) {
 	return g.each(func(a limit.Algorithm) ([]point, error) {
 		return along(10, largest(a), func(quota int64) (float64, error) {
-			// So many keys that none is used up.
+			// Use so many keys that none is used up.
 			each := min(parts*trips, quota/4+1)
 			keys := g.keys(int(parts*trips/each) + 1)
 			return g.redisTime(ctx, a, quota, keys, quota/2, 1, 1)
@@ -206,7 +205,7 @@ func (g *growth) byKeys(ctx context.Context) ([]curve, error) {
 	})
 }
 
-// each is a curve for each algorithm. What one left in Redis is no burden for the next.
+// each returns a curve for each algorithm. Keys are removed after use, so they are no burden for the next.
 func (g *growth) each(measure func(limit.Algorithm) ([]point, error)) (curves []curve, err error) {
 	for _, s := range states() {
 		points, err := measure(s.algorithm)
@@ -218,7 +217,7 @@ func (g *growth) each(measure func(limit.Algorithm) ([]point, error)) (curves []
 	return curves, nil
 }
 
-// along measures at powers of ten, and at about a third of the way between them.
+// along measures at powers of ten, and at three times each of them.
 func along(from, to int64, measure func(int64) (float64, error)) (points []point, err error) {
 	for x := from; x <= to; x *= 10 {
 		for _, at := range []int64{x, 3 * x} {
@@ -235,7 +234,7 @@ func along(from, to int64, measure func(int64) (float64, error)) (points []point
 	return points, nil
 }
 
-// keys are new ones.
+// keys returns new keys.
 func (g *growth) keys(n int) []string {
 	keys := make([]string, n)
 	for i := range keys {
@@ -245,8 +244,7 @@ func (g *growth) keys(n int) []string {
 	return keys
 }
 
-// redisTime is Redis's time for a decision in µs, where each of the keys has had a
-// number of units granted before.
+// redisTime returns Redis's time for a decision in µs. Each of the keys has had before units granted already.
 func (g *growth) redisTime(ctx context.Context, a limit.Algorithm, quota int64, keys []string, before, cost int64, batch int) (float64, error) {
 	l := limit.PerDay(quota)
 	if a.Same(limit.GCRA()) {
@@ -271,7 +269,7 @@ func (g *growth) redisTime(ctx context.Context, a limit.Algorithm, quota int64, 
 		for range calls {
 			some := make([]string, batch)
 			for i := range some {
-				some[i] = keys[next*7919%len(keys)] // neighbours in a call are none in memory
+				some[i] = keys[next*7919%len(keys)] // neighbors in a call are not neighbors in memory
 				next++
 			}
 			if err := g.decide(ctx, rule, some, cost); err != nil {
@@ -292,8 +290,7 @@ func (g *growth) redisTime(ctx context.Context, a limit.Algorithm, quota int64, 
 	return median(times), nil
 }
 
-// decide makes a decision of a cost for each of the keys, in one call. All must be
-// allowed: or else something else is measured.
+// decide makes a decision for each of the keys, in one call. All must be allowed, because a denial has another cost.
 func (g *growth) decide(ctx context.Context, rule *remote.Rule, keys []string, cost int64) error {
 	entries := make([]remote.Entry, len(keys))
 	for i, key := range keys {
@@ -314,7 +311,7 @@ func (g *growth) decide(ctx context.Context, rule *remote.Rule, keys []string, c
 	return nil
 }
 
-// scriptTime is the time in µs that Redis has spent in scripts since it started.
+// scriptTime returns the time in µs that Redis has spent in scripts since it started.
 func (g *growth) scriptTime(ctx context.Context) (float64, error) {
 	stats, err := readInfo(ctx, g.bench.control, "commandstats")
 	if err != nil {

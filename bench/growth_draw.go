@@ -16,13 +16,13 @@ import (
 	"github.com/tierlimit/tierlimit/bench/internal/chart"
 )
 
-// The curves' looks. The shapes are there so that nobody needs the colours.
+// The looks of the curves. The shapes make them distinguishable without colors.
 var (
 	colors = []color.Color{chart.Blue, chart.Orange, chart.Green, chart.Red, chart.Violet}
 	shapes = []draw.GlyphDrawer{draw.CircleGlyph{}, draw.SquareGlyph{}, draw.TriangleGlyph{}, draw.PlusGlyph{}, draw.CrossGlyph{}}
 )
 
-// drawInto draws each picture into its file in a folder.
+// drawInto draws each picture into its own file in a folder.
 func drawInto(dir string, pictures []picture) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -72,8 +72,7 @@ func newPlot(p *picture) *plot.Plot {
 	return drawing
 }
 
-// ticks are at 1, 2 and 5 times the powers of ten; where there are many powers, only at
-// these.
+// ticks returns ticks at 1, 2 and 5 times the powers of ten, or only at the powers if there are many of them.
 func ticks(low, high float64) (all []plot.Tick) {
 	steps := []float64{1, 2, 5}
 	if high/low > 1000 {

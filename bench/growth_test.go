@@ -10,8 +10,8 @@ import (
 	"github.com/tierlimit/tierlimit/internal/redistest"
 )
 
-// Redis's time for a decision, of every algorithm, from one that is measured in
-// fractions of a µs up; and a cost that some cannot have granted is an error.
+// Redis's time for a decision is plausible for every algorithm, even in a batch, where it is a fraction of a µs. A
+// cost that some keys cannot grant is an error.
 func TestRedisTime(t *testing.T) {
 	s, err := parseSettings([]string{"-redis", redistest.Start(t).URL()}, io.Discard)
 	if err != nil {
@@ -32,14 +32,14 @@ func TestRedisTime(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if one < 1 || each < 0.5 || each > 2*one { // less, but on a machine that is busy with other things
+		if one < 1 || each < 0.5 || each > 2*one { // less, except on a busy machine
 			t.Errorf("%s: %v µs alone, %v µs as one of 64", a.name, one, each)
 		}
 		if _, err := g.redisTime(t.Context(), a.algorithm, 1000, g.keys(1), 500, 100, 1); err == nil {
 			t.Errorf("%s: denials were measured, without an error", a.name)
 		}
 	}
-	if n := b.control.DBSize(t.Context()).Val(); n > int64(len(states())) { // what was being measured when it failed
+	if n := b.control.DBSize(t.Context()).Val(); n > int64(len(states())) { // the keys of the failed measurements
 		t.Errorf("%d keys are left", n)
 	}
 }

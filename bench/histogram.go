@@ -6,9 +6,8 @@ import (
 	"time"
 )
 
-// histogram counts durations in buckets that are at most 1/64 of their value
-// wide. Unlike a list it takes no memory while it counts, however fast a subject
-// is, so that allocations measured are the subject's.
+// histogram counts durations in buckets that are at most 1/64 of their value wide. Unlike a list, it allocates
+// nothing while it counts, however fast a subject is. Measured allocations are therefore the subject's.
 type histogram struct {
 	counts [bucketCount]uint32
 	total  uint64
@@ -16,19 +15,19 @@ type histogram struct {
 
 const (
 	subBits     = 6             // 64 buckets per power of two
-	longest     = 1<<36 - 1     // ns, over a minute: longer ones count as this
+	longest     = 1<<36 - 1     // ns, over a minute; longer durations count as this
 	bucketCount = (36 - 5) << 6 // bucketOf(longest) + 1
 )
 
-// bucketOf numbers the buckets: below 128 ns each holds one value, then 64 cover
-// each power of two.
+// bucketOf returns the number of a duration's bucket. Below 128 ns each bucket holds one value, and above that 64
+// buckets cover each power of two.
 func bucketOf(ns int64) int {
 	v := uint64(min(max(ns, 0), longest))
 	shift := max(0, bits.Len64(v)-subBits-1)
 	return shift<<subBits + int(v>>shift)
 }
 
-// middleOf is the middle of a bucket, in ns.
+// middleOf returns the middle of a bucket, in ns.
 func middleOf(bucket int) float64 {
 	if bucket < 2<<subBits {
 		return float64(bucket)
@@ -50,8 +49,8 @@ func (h *histogram) merge(other *histogram) {
 	h.total += other.total
 }
 
-// percentile is the duration, in ns, that p percent of the counted ones do not
-// exceed (nearest rank); NaN if none was counted.
+// percentile returns the duration in ns that p percent of the counted durations do not exceed (nearest rank). It
+// returns NaN if none was counted.
 func (h *histogram) percentile(p float64) float64 {
 	if h.total == 0 {
 		return math.NaN()

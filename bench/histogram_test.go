@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Buckets follow each other without gap or overlap, and are narrow.
+// Buckets follow each other without gaps or overlaps, and the last one holds the longest duration.
 func TestBuckets(t *testing.T) {
 	if got := bucketOf(longest); got != bucketCount-1 {
 		t.Errorf("the longest duration is in bucket %d, the last is %d", got, bucketCount-1)

@@ -18,11 +18,11 @@ const (
 	namePlainHold   = "floor: two EVALSHA of plain GCRA"
 	nameTwoReturns  = `floor: two EVALSHA "return 1"`
 
-	heldUnits, usedUnits = 10, 7 // of each hold, and what it is settled with
+	heldUnits, usedUnits = 10, 7 // units of each hold, and the units that it is settled with
 )
 
-// holdGroups hold units and settle with fewer: a decision is both. They are compared with two
-// bare calls of a script that does nothing, since two trips is what they take.
+// holdGroups hold units and settle with fewer. One decision is both. The reference is two bare calls of a script that
+// does nothing, since a hold and its settlement take two trips.
 func holdGroups(run string) []group {
 	contenders := []contender{
 		{nameHoldGCRA, ours, openHolds(limit.GCRA(), func(w *workload) limit.Limit { return w.gcra })},
@@ -74,8 +74,8 @@ func holdAndSettle(rule *tiered.Rule) decide {
 	}
 }
 
-// plainSettle gives back what plainGCRA has charged too much. It knows nothing of holds: sent twice
-// it gives back twice, and what nobody settles stays charged. ARGV: the time that the units take.
+// plainSettle gives back what plainGCRA has charged too much. It knows nothing of holds: if it is sent twice, it
+// gives back twice, and a charge that is never settled stays. ARGV has the time that the units take.
 const plainSettle = `
 local arrival = redis.call('GET', KEYS[1])
 if not arrival then
@@ -85,7 +85,7 @@ redis.call('SET', KEYS[1], string.format('%.0f', arrival - ARGV[1]), 'KEEPTTL')
 return 1
 `
 
-// openPlainHolds charges an estimate and gives back the rest with the least that does so.
+// openPlainHolds charges an estimate and gives back the rest, with the simplest scripts that do so.
 func openPlainHolds(ctx context.Context, e environment, w *workload) (*subject, error) {
 	client, take, err := loadScript(ctx, e, plainGCRA)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// readInfo asks a server for one section of INFO.
+// readInfo reads one section of a server's INFO.
 func readInfo(ctx context.Context, client *redis.Client, section string) (map[string]string, error) {
 	text, err := client.Info(ctx, section).Result()
 	return parseInfo(text), err
@@ -25,10 +25,10 @@ func parseInfo(text string) map[string]string {
 	return fields
 }
 
-// serverUsage is what a Redis server has used and done since it started.
+// serverUsage is the CPU time and the commands of a Redis server since it started.
 type serverUsage struct {
 	cpu      float64            // seconds, of all its threads
-	commands map[string]float64 // executed, also those that scripts call
+	commands map[string]float64 // executed commands, including those that scripts call
 }
 
 func readServerUsage(ctx context.Context, client *redis.Client) (serverUsage, error) {
@@ -43,7 +43,7 @@ func readServerUsage(ctx context.Context, client *redis.Client) (serverUsage, er
 	return parseServerUsage(stats, cpu)
 }
 
-// readUsage adds up what several servers have used and done.
+// readUsage returns the sum of the usage of several servers.
 func readUsage(ctx context.Context, controls []*redis.Client) (serverUsage, error) {
 	sum := serverUsage{commands: make(map[string]float64)}
 	for _, control := range controls {
@@ -82,7 +82,7 @@ func parseServerUsage(stats, cpu map[string]string) (serverUsage, error) {
 	return u, nil
 }
 
-// callsOf reads the number out of "calls=21,usec=175,...".
+// callsOf returns the number in "calls=21,usec=175,...".
 func callsOf(stat string) (float64, error) {
 	first, _, _ := strings.Cut(stat, ",")
 	return strconv.ParseFloat(strings.TrimPrefix(first, "calls="), 64)

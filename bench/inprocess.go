@@ -12,8 +12,8 @@ import (
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
-// openDenial denies what it remembers to be denied. Once a second the memory ends
-// and Redis is asked again, which is part of what a denial costs.
+// openDenial denies from memory. Once a second, a denial is forgotten and Redis is asked again, which is part of what
+// a denial costs.
 func openDenial(ctx context.Context, e environment, w *workload) (*subject, error) {
 	s, err := openOurs(e, w.log, limit.SlidingLog())
 	if err != nil {
@@ -30,8 +30,8 @@ func openDenial(ctx context.Context, e environment, w *workload) (*subject, erro
 	return s, nil
 }
 
-// openLease decides from leases, and what they do not cover in Redis, which is part of
-// what such a decision costs.
+// openLease decides from leases. It asks Redis for what they do not cover, which is part of what such a decision
+// costs.
 func openLease(_ context.Context, e environment, w *workload) (*subject, error) {
 	s, err := openOurs(e, w.gcra, limit.GCRA(), tiered.Lease(10))
 	if err != nil {
@@ -41,8 +41,7 @@ func openLease(_ context.Context, e environment, w *workload) (*subject, error) 
 	return s, nil
 }
 
-// openRistretto does the two things without which no denial with an end can be
-// looked up in that cache.
+// openRistretto does the two things that any look-up of a temporary denial in that cache needs: Get and time.Now.
 func openRistretto(_ context.Context, _ environment, w *workload) (*subject, error) {
 	type denial struct{ until time.Time }
 	cache, err := ristretto.NewCache(&ristretto.Config[string, denial]{
@@ -57,7 +56,7 @@ func openRistretto(_ context.Context, _ environment, w *workload) (*subject, err
 	for i, key := range w.keys {
 		cache.Set(key, denial{time.Now().Add(time.Hour)}, 1)
 		if i%10_000 == 0 {
-			cache.Wait() // it drops what comes too fast
+			cache.Wait() // the cache drops entries that come too fast
 		}
 	}
 	cache.Wait()
@@ -73,7 +72,7 @@ func openRistretto(_ context.Context, _ environment, w *workload) (*subject, err
 	return s, nil
 }
 
-// openAtomic counts, and no more.
+// openAtomic increments an atomic counter and does nothing else.
 func openAtomic(_ context.Context, _ environment, w *workload) (*subject, error) {
 	var count atomic.Int64
 	call := func(context.Context, string) (outcome, error) {

@@ -21,23 +21,23 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// countedCall is what Redis's instructions are counted for: one or more commands, of which the last decides.
+// countedCall is one or more commands for which Redis's instructions are counted. The last command decides.
 type countedCall struct {
 	name string
 	ask  func(ctx context.Context, key string) (allowed bool, err error)
 }
 
 const (
-	countedKeys   = 40 // each command of a pipeline has a key of its own
+	countedKeys   = 40 // each command of a pipeline has its own key
 	countedBefore = 20 // units, or holds, that each key has been charged before
 	countedRounds = 50 // pipelines
 )
 
-// countInstructions prints how many instructions Redis executes, in user space, for one allowed decision in
-// a pipeline. Valgrind counts them on a server of this run's own. The numbers hardly depend on what else the
-// machine does.
+// countInstructions prints how many instructions Redis executes, in user space, for one allowed decision in a
+// pipeline. Valgrind counts them on a server that only this run uses. The numbers hardly depend on other work on the
+// machine.
 func countInstructions(ctx context.Context, serverName string, stdout io.Writer) error {
-	logx.Disable() // go-zero's log of this process's memory, a line a minute
+	logx.Disable() // go-zero logs this process's memory once a minute
 	binary, err := findServer(serverName)
 	if err != nil {
 		return err
@@ -55,7 +55,7 @@ func countInstructions(ctx context.Context, serverName string, stdout io.Writer)
 	if err := os.WriteFile(wrapped, []byte(script), 0o700); err != nil {
 		return err
 	}
-	s, err := startServer(ctx, wrapped, "--hz", "1") // what Redis does in the background is counted, too
+	s, err := startServer(ctx, wrapped, "--hz", "1") // Redis's background work is counted too
 	if err != nil {
 		return err
 	}
@@ -115,7 +115,7 @@ func allCounted(ctx context.Context, client *redis.Client) ([]countedCall, error
 			if err != nil {
 				return false, err
 			}
-			return replies[0].Status == remote.Allowed, replies[0].Err // a settlement is Allowed, too
+			return replies[0].Status == remote.Allowed, replies[0].Err // the status of a settlement is Allowed too
 		}
 		all = append(all, countedCall{r.name, func(ctx context.Context, key string) (bool, error) {
 			return run(ctx, remote.Entry{Key: r.name + ":" + key, Cost: 1})
@@ -150,7 +150,7 @@ func allCounted(ctx context.Context, client *redis.Client) ([]countedCall, error
 	return all, nil
 }
 
-// instructions counts those of one decision.
+// instructions counts Redis's instructions for one decision.
 func (s *server) instructions(ctx context.Context, client *redis.Client, recorder *recorder, c countedCall, out string) (float64, error) {
 	key := func(i int) string { return "instructions:" + strconv.Itoa(i) }
 	check := func() error {
@@ -223,7 +223,7 @@ func readTotal(out string) (total float64, err error) {
 	return total, nil
 }
 
-// recorder is a hook that, while it is on, notes commands instead of sending them.
+// recorder is a hook that records commands instead of sending them while it is on.
 type recorder struct {
 	on       bool
 	commands [][]any

@@ -9,11 +9,10 @@ import (
 	"time"
 )
 
-// measureInTurn has one caller ask each of the subjects, call by call, in an order that
-// changes each time. Only the latency is measured: the rest cannot be told apart. For a
-// caller who is alone that is mostly how fast client and server wake each other up, which
-// takes four times as long when the system has put them on different cores. It leaves them
-// there for seconds, so subjects that are measured one after another are not compared.
+// measureInTurn has one caller ask all subjects in turn, call by call, in random order. It measures only latency,
+// because other costs cannot be attributed to one subject. The latency of a single caller is mostly the time in which
+// client and server wake each other up. It is four times as long if the scheduler has put them on different cores,
+// where they stay for seconds. Subjects that are measured one after another would therefore not be comparable.
 func measureInTurn(ctx context.Context, group string, subjects []*subject, w *workload, span, warmUp time.Duration) []measurement {
 	pprof.SetGoroutineLabels(pprof.WithLabels(ctx, pprof.Labels("cell", label(group, size{callers: 1}, "all in turn"))))
 	defer pprof.SetGoroutineLabels(context.Background())

@@ -9,20 +9,19 @@ import (
 	"time"
 )
 
-// load is what a number of callers got from a subject.
+// load is the result of a number of callers on a subject.
 type load struct {
-	took     time.Duration // until the last call had returned
+	took     time.Duration // until the last call returned
 	latency  histogram     // of calls
 	calls    [outcomes]uint64
 	firstErr error
 }
 
-// decided is how many calls led to a decision.
+// decided returns how many calls led to a decision.
 func (l *load) decided() uint64 { return l.calls[allowed] + l.calls[denied] + l.calls[degraded] }
 
-// drive has callers call the subject for a while, each as soon as its last call
-// has returned. It stops early when ctx ends. ready, if not nil, is called when
-// everything is prepared and before the first call.
+// drive has callers call the subject for a time. Each caller calls again as soon as its last call has returned. drive
+// stops early when ctx ends. If ready is not nil, it is called when everything is prepared, before the first call.
 func drive(ctx context.Context, s *subject, w *workload, callers int, span time.Duration, ready func() error) (*load, error) {
 	var stop atomic.Bool
 	unwatch := context.AfterFunc(ctx, func() { stop.Store(true) })
@@ -54,15 +53,15 @@ func drive(ctx context.Context, s *subject, w *workload, callers int, span time.
 	return sum(parts, time.Since(started)), err
 }
 
-// callerContext is a context of a caller's own, with a deadline, as a server gives
-// each request. One that many callers share has a lock that they share.
+// callerContext returns a separate context with a deadline for each caller, as a server gives each request one.
+// Callers that share one context contend for its lock.
 func callerContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(ctx, time.Minute)
 }
 
 func (l *load) work(ctx context.Context, s *subject, d decide, pick func() string, stop *atomic.Bool) {
 	for !stop.Load() {
-		// The timed call comes last: a caller's first call is no fair sample.
+		// The timed call comes last, because a caller's first call is not a fair sample.
 		for range s.timeEvery - 1 {
 			l.call(ctx, d, pick())
 		}
@@ -70,7 +69,7 @@ func (l *load) work(ctx context.Context, s *subject, d decide, pick func() strin
 		l.call(ctx, d, pick())
 		l.latency.add(time.Since(started))
 		if s.timeEvery > 1 {
-			runtime.Gosched() // else a few callers would have all cores until the end
+			runtime.Gosched() // otherwise a few callers would keep all cores until the end
 		}
 	}
 }
@@ -101,7 +100,7 @@ func (l *load) add(other *load) {
 	}
 }
 
-// eachKey calls d once with each of the keys, by many callers at once.
+// eachKey calls d once with each of the keys, from many goroutines.
 func eachKey(ctx context.Context, s *subject, d decide, keys []string) error {
 	const callers = 128
 	var (

@@ -8,19 +8,19 @@ import (
 	"time"
 )
 
-// driver has callers call a subject for a while, as drive does.
+// driver has callers call a subject for a time, as drive does.
 type driver func(ctx context.Context, s *subject, w *workload, callers int, span time.Duration, ready func() error) (*load, error)
 
-// burstRate is how many calls a second come in bursts, on the average.
+// burstRate is how many calls a second come in bursts, on average.
 const burstRate = 20_000
 
-// driveBursts makes calls in bursts of so many at the same moment, whether answers come or not.
+// driveBursts makes bursts of simultaneous calls, one per caller, and does not wait for answers in between.
 func driveBursts(ctx context.Context, s *subject, w *workload, callers int, span time.Duration, ready func() error) (*load, error) {
 	pause := time.Duration(callers) * time.Second / burstRate
 	return driveApart(ctx, s, w, callers, func() time.Duration { return pause }, span, ready)
 }
 
-// driveApart makes calls that do not wait for each other: so many together, and after each pause again.
+// driveApart makes calls that do not wait for each other: together calls at a time, and again after each pause.
 func driveApart(ctx context.Context, s *subject, w *workload, together int, pause func() time.Duration, span time.Duration, ready func() error) (*load, error) {
 	if ready != nil {
 		if err := ready(); err != nil {
@@ -53,14 +53,14 @@ func driveApart(ctx context.Context, s *subject, w *workload, together int, paus
 	return whole, nil
 }
 
-// quietKeys are asked for by one caller each beside those of a hot key, quietPause after each answer.
+// Beside the hot key's callers, quietKeys callers ask for one key each, and pause for quietPause after each answer.
 const (
 	quietKeys  = 100
 	quietPause = 10 * time.Millisecond
 )
 
-// driveBesideHotKey has callers ask for one key, and others for a key each. The load is that of
-// the others.
+// driveBesideHotKey has callers ask for one hot key, and others for a quiet key each. It returns the load of the
+// others.
 func driveBesideHotKey(ctx context.Context, s *subject, w *workload, callers int, span time.Duration, ready func() error) (*load, error) {
 	var stop atomic.Bool
 	defer stop.Store(true)

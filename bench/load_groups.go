@@ -8,15 +8,15 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// loadPrefix begins the names of the groups that say what load does to decisions with the default
-// deadline. They are measured only if -only is given.
+// loadPrefix begins the names of the groups that measure how load affects decisions with the default deadline. They
+// are measured only if -only is given.
 const loadPrefix = "load-"
 
-// tenTimes is how much more is offered than Redis can decide, at most.
+// tenTimes is the largest ratio of offered calls to what Redis can decide.
 const tenTimes = 10
 
-// loadGroups are callers who wait for their answers, on a Redis that has a CPU of its own or shares
-// one; bursts; quiet keys beside a hot one; and ten times what Redis can decide.
+// loadGroups returns groups of callers who wait for their answers, on a Redis that has a CPU to itself or shares one.
+// It also returns bursts, quiet keys beside a hot one, and ten times what Redis can decide.
 func loadGroups(s settings, run string) (groups []group) {
 	if s.Only == "" {
 		return nil
@@ -50,16 +50,16 @@ func loadGroups(s settings, run string) (groups []group) {
 			workload: func() workload { return manyKeys(run+":ten", s.Keys) }, contenders: []contender{gcra}, sizes: inThisProcess(512), share: 1, overload: tenTimes})
 }
 
-// withoutRedis is the part of a cell's calls that Redis did not decide.
+// withoutRedis returns the share of a cell's calls that Redis did not decide.
 func (c *cell) withoutRedis() float64 {
 	all := c.calls[allowed] + c.calls[denied] + c.calls[degraded] + c.calls[failed]
 	return float64(c.calls[degraded]+c.calls[failed]) / float64(all)
 }
 
-// ratio is the median of what one metric was by another.
+// ratio returns the median of one metric divided by another in the same round.
 func (c *cell) ratio(m, by metric) float64 { return medianRatio(c.column(m), c.column(by)) }
 
-// loadTable is of all cells of loadGroups.
+// loadTable returns a table of all cells of loadGroups.
 func (r *report) loadTable() table {
 	t := table{title: fmt.Sprintf("Under load, deadline %v", deadline), words: 3,
 		head: []string{"workload", "callers", "", "decisions/s", "p50", "p99", "without Redis", "errors", "breaker opened"}}
@@ -72,8 +72,8 @@ func (r *report) loadTable() table {
 	return t
 }
 
-// loadGoals: no call fails and no breaker opens, however slow Redis is; and Redis decides all calls
-// where they take less than half of the deadline.
+// loadGoals returns goals for the cells of loadGroups. No call fails and no breaker opens, however slow Redis is.
+// Redis decides all calls if they take less than half of the deadline.
 func (r *report) loadGoals() (goals []goal) {
 	for i := range r.Cells {
 		c := &r.Cells[i]
@@ -91,7 +91,8 @@ func (r *report) loadGoals() (goals []goal) {
 			goal{work: work, figure: "errors", measured: float64(c.calls[failed])},
 			goal{work: work, figure: "times a breaker opened", measured: float64(c.opened)})
 		if c.workload == loadPrefix+"quiet" {
-			// Half of a trip until the next begins, and one: twice the median is three trips.
+			// A quiet call waits half a trip on average until the next trip begins, and then takes one. Twice the
+			// median is three trips.
 			goals = append(goals, goal{work: work, figure: "p99 by p50, which is one and a half trips", bound: 2, measured: c.ratio(p99, p50)})
 		}
 	}

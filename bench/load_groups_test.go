@@ -10,8 +10,8 @@ import (
 	"github.com/tierlimit/tierlimit/internal/redistest"
 )
 
-// Callers who wait and bursts are measured for an instant, and counted. They are left out unless
-// they are named.
+// Callers who wait and bursts are measured for an instant, and appear in the tables. Load groups are left out unless
+// -only names them.
 func TestLoadGroups(t *testing.T) {
 	for _, g := range groups(settings{only: anything, Keys: 1}, "x") {
 		if strings.HasPrefix(g.name, loadPrefix) {
@@ -40,7 +40,7 @@ func TestLoadGoals(t *testing.T) {
 	}{
 		{24_000, 0, 0, 1, 0},
 		{24_000, 2, 1, 0.997, 1},
-		{26_000, 500, 0, math.NaN(), 0}, // it was too slow to ask for more
+		{26_000, 500, 0, math.NaN(), 0}, // too slow to require more
 	} {
 		c := measured(nameGCRA, ours, [2]float64{1, test.p99})
 		c.workload = loadPrefix + "uniform"

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// answers is a subject of which each instance answers with the same function.
+// answers returns a subject whose instances all answer with the same function.
 func answers(instances int, d decide) *subject {
 	s := overRedis(d, nil)
 	for len(s.decides) < instances {
@@ -47,8 +47,8 @@ func TestCallersAreSpreadOverInstances(t *testing.T) {
 	}
 }
 
-// Calls are offered at their rate although no answer comes for longer than the
-// whole time, and what came of them is told apart.
+// Calls are offered at their rate even if no answer comes for longer than the whole span. Each outcome is counted
+// separately.
 func TestOfferDoesNotWaitForAnswers(t *testing.T) {
 	var mu sync.Mutex
 	n := 0
@@ -72,7 +72,7 @@ func TestOfferDoesNotWaitForAnswers(t *testing.T) {
 	}
 	w := hotKey("run")
 	o := offer(t.Context(), answers(1, answer), &w, 10, 10_000, 30*time.Millisecond)
-	for try := 1; try < 5 && o.made > 200*time.Millisecond; try++ { // the machine has stood still
+	for try := 1; try < 5 && o.made > 200*time.Millisecond; try++ { // the machine stood still
 		o = offer(t.Context(), answers(1, answer), &w, 10, 10_000, 30*time.Millisecond)
 	}
 	if o.calls() != 300 {
@@ -89,7 +89,7 @@ func TestOfferDoesNotWaitForAnswers(t *testing.T) {
 	}
 }
 
-// A limiter that grants too much, or too little, does not get as far as a table.
+// A limiter that grants too much or too little fails and does not appear in a table.
 func TestMemoryFindsAWrongLimiter(t *testing.T) {
 	for grants, right := range map[int64]bool{999: false, 1000: true, 1003: false} {
 		var calls atomic.Int64

@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// machine says where the figures come from: they compare with no other machine's.
+// machine describes where the figures come from. They cannot be compared with another machine's.
 type machine struct {
 	CPU      string            `json:"cpu"`
 	Cores    int               `json:"cores"`
@@ -62,7 +62,7 @@ var compared = []string{
 }
 
 func cpuModel() string {
-	text, _ := os.ReadFile("/proc/cpuinfo") // absent on most systems but Linux
+	text, _ := os.ReadFile("/proc/cpuinfo") // exists on few systems other than Linux
 	for line := range strings.Lines(string(text)) {
 		if name, value, _ := strings.Cut(line, ":"); strings.TrimSpace(name) == "model name" {
 			return strings.TrimSpace(value)

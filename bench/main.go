@@ -1,9 +1,9 @@
-// Command bench measures tierlimit against other limiters and against the raw
-// commands that all are made of, in one run on one Redis server.
+// Command bench measures tierlimit against other limiters and against the raw commands that all of them use, in one
+// run on one Redis server.
 //
 //	go -C bench run . [flags]
 //
-// What it measures and how to read it is in README.md.
+// README.md explains what it measures and how to read the result.
 package main
 
 import (
@@ -38,8 +38,7 @@ func main() {
 	}
 }
 
-// run measures, prints the table on stdout and how it goes on stderr. It returns errNotMet if a goal
-// was missed.
+// run measures, prints the tables on stdout and its progress on stderr. It returns errNotMet if a goal was missed.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err error) {
 	s, err := parseSettings(args, stderr)
 	if err != nil {
@@ -69,7 +68,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 		defer pprof.StopCPUProfile()
 	}
 
-	// What goes wrong is counted and shown; in an outage go-redis would log a lot.
+	// The report counts and shows errors. During an outage, go-redis would log many of them.
 	tiered.LogOfRedis(nil)
 
 	b, err := newBench(ctx, s, url, stderr)

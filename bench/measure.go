@@ -10,7 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// metric is something that is measured of each cell.
+// metric is a figure that is measured for each cell.
 type metric int
 
 const (
@@ -28,7 +28,7 @@ const (
 	metrics
 )
 
-// names of the metrics in JSON. CPU and what follows are per decision.
+// metricNames are the names of the metrics in JSON. CPU and all that follow are per decision.
 var metricNames = [metrics]string{
 	"decisions_per_second",
 	"denied_share",
@@ -43,14 +43,14 @@ var metricNames = [metrics]string{
 	"allocated_bytes",
 }
 
-// measurement is one look at one cell.
+// measurement is one measurement of one cell.
 type measurement struct {
 	values [metrics]float64
 	load   *load
 	opened int // times that a breaker opened
 }
 
-// measure drives the subject after a warm-up and counts what it took.
+// measure drives the subject after a warm-up, and measures what its decisions take.
 func measure(ctx context.Context, control *redis.Client, s *subject, w *workload, drive driver, z size, span, warmUp time.Duration) (measurement, error) {
 	pprof.SetGoroutineLabels(pprof.WithLabels(ctx, pprof.Labels("cell", label(w.name, z, s.name))))
 	defer pprof.SetGoroutineLabels(context.Background())
@@ -67,7 +67,7 @@ func measure(ctx context.Context, control *redis.Client, s *subject, w *workload
 		if _, err := drive(ctx, s, w, z.callers, warmUp, nil); err != nil {
 			return measurement{}, err
 		}
-		runtime.GC() // so that no subject pays for what the one before it left
+		runtime.GC() // so that no subject pays for its predecessor's garbage
 		opened = -s.timesOpened()
 		l, err = drive(ctx, s, w, z.callers, span, func() error { return m.start(ctx) })
 		if err == nil {
@@ -81,7 +81,7 @@ func measure(ctx context.Context, control *redis.Client, s *subject, w *workload
 	return m.measurement(s, l, opened), ctx.Err()
 }
 
-// measurement is what a load got, by what the meter has added up.
+// measurement returns the figures of a load, from the sums of the meter.
 func (m *meter) measurement(s *subject, l *load, opened int) measurement {
 	decisions := float64(l.decided()) * float64(s.perCall)
 	var calls, commands float64
@@ -113,7 +113,7 @@ func (s *subject) timesOpened() int {
 	return s.opened()
 }
 
-// label names a cell: in profiles, and for -only.
+// label names a cell, in profiles and for -only.
 func label(workload string, z size, subject string) string {
 	return fmt.Sprintf("%s/%v/%s", workload, z, subject)
 }

@@ -10,13 +10,13 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// memory is what one key of a limit of 1,000 per hour takes in Redis, and by the
-// way a test of the subject: it grants that many and no more.
+// memory is how much memory one key of a limit of 1,000 per hour takes in Redis. Measuring it also tests the subject,
+// which must grant that many units and no more.
 type memory struct {
 	subject string
-	keys    int     // keys in Redis for one of the user's
-	one     float64 // bytes by MEMORY USAGE once one unit was granted
-	full    float64 // and once all were
+	keys    int     // keys in Redis for one key of the user
+	one     float64 // bytes by MEMORY USAGE after one granted unit
+	full    float64 // the same after all units were granted
 }
 
 func (m memory) MarshalJSON() ([]byte, error) {
@@ -39,8 +39,7 @@ func measureMemory(ctx context.Context, control *redis.Client, s *subject, w *wo
 	return m, err
 }
 
-// grantAll uses up the limit and tries a little further. It calls first after the
-// first unit.
+// grantAll uses up the limit and makes a few more requests. After the first granted unit, it calls first.
 func grantAll(ctx context.Context, s *subject, w *workload, first func() error) error {
 	quota, granted := int(w.window.Quota()), 0
 	for range quota + 10 {
@@ -59,14 +58,14 @@ func grantAll(ctx context.Context, s *subject, w *workload, first func() error) 
 			}
 		}
 	}
-	// Under GCRA a unit or two come back while this runs.
+	// Under GCRA a unit or two become free while this loop runs.
 	if granted < quota || granted > quota+2 {
 		return fmt.Errorf("it granted %d of %d", granted, quota)
 	}
 	return nil
 }
 
-// bytesOf adds up MEMORY USAGE of the keys whose name contains the key's.
+// bytesOf returns the sum of MEMORY USAGE over the keys whose names contain the given key.
 func bytesOf(ctx context.Context, control *redis.Client, key string) (keys int, bytes float64, err error) {
 	names := control.Scan(ctx, 0, "*"+key+"*", 1000).Iterator()
 	for names.Next(ctx) {

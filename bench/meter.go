@@ -8,13 +8,12 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// meter adds up what was used between its starts and stops, by Redis and by this
-// process.
+// meter adds up what Redis and this process used between its starts and stops.
 type meter struct {
-	controls []*redis.Client // one for each server
+	controls []*redis.Client // one client for each server
 
 	redisCPU float64            // seconds
-	commands map[string]float64 // executed by Redis, also those that scripts call
+	commands map[string]float64 // executed by Redis, including those that scripts call
 	cpu      time.Duration
 	mallocs  uint64
 	bytes    uint64
@@ -30,7 +29,7 @@ func newMeter(controls ...*redis.Client) *meter {
 	return &meter{controls: controls, commands: make(map[string]float64)}
 }
 
-// start and stop read this process's counters closest to what is measured.
+// start reads this process's counters last and stop reads them first, so that they are closest to the measured work.
 func (m *meter) start(ctx context.Context) (err error) {
 	m.before.redis, err = readUsage(ctx, m.controls)
 	runtime.ReadMemStats(&m.before.heap)

@@ -10,9 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// neighbours are others who use the same Redis, each for a millisecond at a time,
-// again and again. Beside them Redis can decide so little that one process can
-// easily offer twice that.
+// neighbours are other users of the same Redis, each of which keeps it busy for a millisecond at a time, again and
+// again. They leave Redis so little time that one process can easily offer twice what it can decide.
 type neighbours struct {
 	client  *redis.Client
 	stop    atomic.Bool
@@ -33,8 +32,8 @@ func startNeighbours(ctx context.Context, url string) (*neighbours, error) {
 		return nil, err
 	}
 	n := &neighbours{client: client}
-	// How many turns of the loop take that long: the best of a few, because other
-	// things happen on a machine.
+	// Measure how many turns of the loop take a millisecond. The best of a few counts, because other processes
+	// disturb it.
 	const sample = 1_000_000
 	best := time.Duration(1<<63 - 1)
 	for range 5 {
@@ -60,7 +59,7 @@ func startNeighbours(ctx context.Context, url string) (*neighbours, error) {
 	return n, nil
 }
 
-// leave returns when they have gone, and what went wrong for them.
+// leave stops the neighbours, and returns their errors when they have ended.
 func (n *neighbours) leave() error {
 	n.stop.Store(true)
 	n.running.Wait()

@@ -8,26 +8,24 @@ import (
 	"time"
 )
 
-// deadline is the default one of tierlimit's decisions, and what is given to each
-// call when too many are made.
+// deadline is the default deadline of tierlimit's decisions, and the deadline of each call when too many are made.
 const deadline = 50 * time.Millisecond
 
-// offered is what came of calls that were made at a fixed rate.
+// offered counts the results of calls made at a fixed rate.
 type offered struct {
 	mu        sync.Mutex // guards the rest
-	decided   histogram  // by Redis
-	inTime    uint64     // of these, before the last call was made
+	decided   histogram  // decisions by Redis
+	inTime    uint64     // of these, the ones that ended before the time to make calls was over
 	undecided histogram  // failed, or ran out of time
-	failed    uint64     // of these, other than by running out of time
+	failed    uint64     // of these, the ones that failed for another reason than time
 	degraded  uint64
-	made      time.Duration // how long it took to make all calls: longer than planned if this process was too slow
+	made      time.Duration // how long making all calls took: longer than planned if this process was too slow
 }
 
 func (o *offered) calls() uint64 { return o.decided.total + o.undecided.total + o.degraded }
 
-// offer has callers make calls at a fixed rate together for span, each call with a
-// deadline, and waits for the last answers. A caller does not wait for one answer
-// before it makes the next call.
+// offer has callers together make calls at a fixed rate for span, each call with a deadline, and waits for the last
+// answers. A caller does not wait for an answer before it makes the next call.
 func offer(ctx context.Context, s *subject, w *workload, callers int, rate float64, span time.Duration) *offered {
 	parts := make([]offered, callers)
 	interval := time.Duration(float64(callers) / rate * float64(time.Second))
@@ -36,12 +34,12 @@ func offer(ctx context.Context, s *subject, w *workload, callers int, rate float
 	for i := range parts {
 		running.Go(func() {
 			pick, d := w.picker(i), s.decides[i%len(s.decides)]
-			// Callers do not all call at the same moment.
+			// Callers start at different moments.
 			first := interval * time.Duration(i) / time.Duration(callers)
 			for at := first; at < span && ctx.Err() == nil; at += interval {
 				if wait := time.Until(started.Add(at)); wait > 0 {
 					time.Sleep(wait)
-				} else { // or else who is behind would have all cores until it is not
+				} else { // otherwise a caller that is behind would keep its core until it has caught up
 					runtime.Gosched()
 				}
 				key := pick()
@@ -68,7 +66,8 @@ func offer(ctx context.Context, s *subject, w *workload, callers int, rate float
 }
 
 func (o *offered) call(ctx context.Context, d decide, key string, end time.Time) {
-	// Contexts of one parent share its lock: thousands of calls would wait for each other, not for Redis.
+	// Contexts with a common parent share its lock, so thousands of calls would wait for each other and not for
+	// Redis.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), deadline)
 	started := time.Now()
 	what, err := d(ctx, key)

@@ -48,9 +48,9 @@ func openOurs(e environment, lim limit.Limit, a limit.Algorithm, options ...tier
 	return s, nil
 }
 
-// openLimiter opens a limiter as its documentation recommends, but for the deadline. Hundreds of
-// callers who share the server's machine queue for longer than 50 ms with some algorithms, and how
-// long Redis takes is to be measured, not the outage mode.
+// openLimiter opens a limiter as its documentation recommends, except for the deadline. With some algorithms,
+// hundreds of callers on the server's machine queue for longer than 50 ms. The benchmark measures how long Redis
+// takes then, and not the outage mode.
 func openLimiter(e environment) (limiter *tiered.Limiter, opened func() int, err error) {
 	warnings := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	var outages atomic.Int64
@@ -67,8 +67,8 @@ func countOutages(opened *atomic.Int64) tiered.Option {
 	})
 }
 
-// openDefault opens one with the default deadline of 50 ms. What it says of the
-// outages that it sees is left out: they are counted.
+// openDefault opens a limiter with the default deadline of 50 ms. Its log of outages is discarded, because they are
+// counted.
 func openDefault(a limit.Algorithm, options ...tiered.Option) opener {
 	return func(_ context.Context, e environment, w *workload) (*subject, error) {
 		lim := w.window
@@ -88,7 +88,7 @@ func openDefault(a limit.Algorithm, options ...tiered.Option) opener {
 			return nil, err
 		}
 		s := overRedis(decideBy(rule), func() error {
-			_ = limiter.Close() // says that a busy Redis could not be told in time
+			_ = limiter.Close() // the error is that a busy Redis could not be told in time
 			return nil
 		})
 		s.opened = func() int { return int(opened.Load()) }
@@ -104,8 +104,8 @@ func newLimiter(e environment, options ...tiered.Option) (*tiered.Limiter, error
 	return tiered.Open(o, append(options, tiered.Prefix(cmp.Or(e.fleet, "bench")))...)
 }
 
-// addRule makes a rule, or closes the limiter. Each algorithm has keys of its own, under names as
-// long as the others': to take over what another has counted costs time.
+// addRule makes a rule. If that fails, it closes the limiter. Each algorithm has its own keys, under names of the
+// same length, because converting another algorithm's counts takes time.
 func addRule(limiter *tiered.Limiter, lim limit.Limit, a limit.Algorithm, options ...tiered.RuleOption) (*tiered.Rule, error) {
 	name := a.Name()[len(a.Name())-4:]
 	rule, err := limiter.Rule(name, lim, append(options, tiered.Use(a))...)
@@ -128,8 +128,7 @@ func decideBy(rule *tiered.Rule) decide {
 	}
 }
 
-// universalOptions are the options of every client in the form that tiered.Open
-// takes.
+// universalOptions returns the options of every client in the form that tiered.Open takes.
 func universalOptions(e environment) (*redis.UniversalOptions, error) {
 	o, err := clientOptions(e)
 	if err != nil {

@@ -11,16 +11,14 @@ import (
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
-// inOutage asks for one hot key that is allowed without Redis. The ledger has room
-// for all requests of a run.
+// inOutage asks for one hot key that is allowed without Redis. The ledger has room for all requests of a run.
 func inOutage(run string) workload {
 	w := hotKey(run + ":outage")
 	w.mostly = degraded
 	return w
 }
 
-// openOutage opens a limiter and takes Redis away from it, so that it decides by
-// its own ledger.
+// openOutage opens a limiter and cuts it off from Redis, so that it decides by its own ledger.
 func openOutage(ctx context.Context, e environment, w *workload) (*subject, error) {
 	o, err := clientOptions(e)
 	if err != nil {

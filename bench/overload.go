@@ -10,12 +10,11 @@ import (
 	"time"
 )
 
-// overloadMetric is something that is measured of a subject of which more is asked
-// than Redis can decide.
+// overloadMetric is a figure that is measured when a subject is offered more calls than Redis can decide.
 type overloadMetric int
 
 const (
-	peakRate overloadMetric = iota // decided per second when callers wait for their answers
+	peakRate overloadMetric = iota // decided per second while callers wait for their answers
 	offeredRate
 	decidedRate
 	goodput // decidedRate by peakRate
@@ -30,7 +29,7 @@ const (
 	overloadMetrics
 )
 
-// names of the metrics in JSON. Shares are of calls.
+// overloadNames are the names of the metrics in JSON. Shares are shares of calls.
 var overloadNames = [overloadMetrics]string{
 	"peak_per_second",
 	"offered_per_second",
@@ -46,22 +45,21 @@ var overloadNames = [overloadMetrics]string{
 	"breaker_opened",
 }
 
-// overload is what all rounds say of a subject.
+// overload is the summary of all rounds for a subject.
 type overload struct {
 	subject string
 	role    role
 	callers int
-	times   float64                  // how much is offered, in terms of what Redis can decide
-	values  [overloadMetrics]float64 // medians; of breakerOpened the sum
+	times   float64                  // offered calls relative to what Redis can decide
+	values  [overloadMetrics]float64 // medians, except that breakerOpened is a sum
 	rounds  [][overloadMetrics]float64
 }
 
-// overTimes is how much more is offered than Redis can decide, mostly.
+// overTimes is the usual ratio of offered calls to what Redis can decide.
 const overTimes = 2
 
-// measureOverload finds out how much of the workload gets decided when callers wait
-// for their answers, and then offers a multiple of that, whether answers come or
-// not.
+// measureOverload measures how much of the workload is decided while callers wait for their answers. Then it offers a
+// multiple of that, whether or not answers come.
 func measureOverload(ctx context.Context, s *subject, w *workload, callers int, times float64, span, warmUp time.Duration) (v [overloadMetrics]float64, err error) {
 	pprof.SetGoroutineLabels(pprof.WithLabels(ctx, pprof.Labels("cell", label(w.name, size{callers: callers}, s.name))))
 	defer pprof.SetGoroutineLabels(context.Background())
@@ -75,7 +73,7 @@ func measureOverload(ctx context.Context, s *subject, w *workload, callers int, 
 		return v, err
 	}
 	v[peakRate] = float64(waiting.calls[allowed]+waiting.calls[denied]) / waiting.took.Seconds()
-	if v[peakRate] == 0 { // a multiple of it cannot be offered
+	if v[peakRate] == 0 { // no multiple of 0 can be offered
 		return v, fmt.Errorf("%s: Redis decided nothing in time for %d callers who wait for their answers: the machine is too busy to measure overload", s.name, callers)
 	}
 
@@ -126,9 +124,8 @@ func (o overload) MarshalJSON() ([]byte, error) {
 	})
 }
 
-// openAtMost is a limiter of which no more is asked at a time than its callers would ask if they
-// waited for their answers: all other calls return at once. No limiter does less for a call
-// that it cannot decide.
+// openAtMost wraps a limiter that gets only as many calls at a time as callers that wait for their answers would
+// make. All other calls return at once. No limiter can do less for a call that it cannot decide.
 func openAtMost(calls int, open opener) opener {
 	return func(ctx context.Context, e environment, w *workload) (*subject, error) {
 		s, err := open(ctx, e, w)

@@ -9,24 +9,23 @@ import (
 )
 
 const (
-	// primedBlock is how many draws are made anew before each stretch of timed calls.
+	// primedBlock is how many new draws are made before each stretch of timed calls.
 	primedBlock = 65_536
-	// primedStretch is how long these calls go on: a denial is remembered for a
-	// second, and asking for all of them anew takes a part of that.
+	// primedStretch is how long a stretch of timed calls lasts. A denial is remembered for a second, and asking for
+	// all keys of the block again takes a part of that second.
 	primedStretch = 100 * time.Millisecond
-	// primingTakes is about how long it takes to ask for all of a block.
+	// primingTakes is about how long it takes to ask for all keys of a block.
 	primingTakes = 150 * time.Millisecond
 )
 
-// drivePrimed measures answers from memory over more keys than the memory can be
-// kept fresh for: a denial is remembered for a second only, and in a second Redis
-// cannot deny a million keys. It draws a block of keys, asks for each of them until
-// its denial is remembered, which is not counted, and then has the callers ask
-// for the block, around and around, for a short stretch. It goes on with the next
-// block until the stretches add up to span. meter counts during stretches only.
+// drivePrimed measures answers from memory over more keys than the memory can keep fresh: a denial is remembered for
+// only a second, and Redis cannot deny a million keys in a second. drivePrimed draws a block of keys and asks for
+// each until its denial is remembered, which is not counted. Then the callers ask for the block, around and around,
+// for a short stretch. It repeats this with the next block until the stretches add up to span. The meter counts
+// during stretches only.
 //
-// Garbage is collected before, not while it measures: a million keys take long to
-// look through, and nobody here leaves any.
+// Garbage is collected before the measurement and not during it, because marking a million keys takes long and the
+// callers leave no garbage.
 func drivePrimed(ctx context.Context, s *subject, w *workload, callers int, span time.Duration, m *meter) (*load, error) {
 	runtime.GC()
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
@@ -49,9 +48,8 @@ func drivePrimed(ctx context.Context, s *subject, w *workload, callers int, span
 	return whole, ctx.Err()
 }
 
-// prime asks for each different key a few times: the first time it may be allowed,
-// the second it is denied, and the others are for those whose denial the memory
-// did not take up, because it had too many at once.
+// prime asks for each distinct key five times. The first request may be allowed, and the second is denied. The others
+// are for keys whose denial the memory did not store because too many came at once.
 func prime(ctx context.Context, s *subject, keys []string) error {
 	seen := make(map[string]bool, len(keys))
 	var different []string
@@ -69,8 +67,7 @@ func prime(ctx context.Context, s *subject, keys []string) error {
 	return nil
 }
 
-// stretch has callers ask for the keys, each for a part of its own, all until the
-// same moment.
+// stretch has each caller ask for its own part of the keys, all until the same moment.
 func stretch(ctx context.Context, s *subject, keys []string, callers int, m *meter) (*load, error) {
 	parts := make([]load, callers)
 	start := make(chan struct{})
@@ -90,7 +87,7 @@ func stretch(ctx context.Context, s *subject, keys []string, callers int, m *met
 				started := time.Now()
 				l.call(ctx, d, own[0])
 				l.latency.add(time.Since(started))
-				runtime.Gosched() // else a few callers would have all cores until the end
+				runtime.Gosched() // otherwise a few callers would keep all cores until the end
 			}
 		})
 	}

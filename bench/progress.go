@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// progress says what is being done, and how long it will still take.
+// progress reports the current work and the remaining time.
 type progress struct {
 	w       io.Writer
 	started time.Time
 	planned time.Duration
-	covered time.Duration // of what was planned
+	covered time.Duration // the part of planned that is done
 }
 
 func newProgress(w io.Writer, planned time.Duration) *progress {
@@ -20,8 +20,8 @@ func newProgress(w io.Writer, planned time.Duration) *progress {
 }
 
 func (p *progress) say(format string, args ...any) {
-	// What is left takes as much longer than planned as what is done did, once
-	// there is enough of that to tell.
+	// The remaining work is assumed to be as slow relative to the plan as the work so far, once there is enough of
+	// that to tell.
 	slower := 1.0
 	if p.covered > 10*time.Second {
 		slower = float64(time.Since(p.started)) / float64(p.covered)
@@ -30,7 +30,7 @@ func (p *progress) say(format string, args ...any) {
 	fmt.Fprintf(p.w, "%5v, %5v left: %s\n", time.Since(p.started).Round(time.Second), left.Round(time.Second), fmt.Sprintf(format, args...))
 }
 
-// add says that something has been done that was planned to take that long.
+// add records that work is done which was planned to take the given time.
 func (p *progress) add(planned time.Duration) { p.covered += planned }
 
 func (p *progress) done() {

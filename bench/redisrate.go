@@ -9,8 +9,8 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// openRedisRate opens redis_rate, the limiter that go-redis's own organisation
-// keeps: GCRA, one EVALSHA per decision.
+// openRedisRate opens redis_rate, which is maintained in go-redis's own organization. It is GCRA with one EVALSHA per
+// decision.
 func openRedisRate(_ context.Context, e environment, w *workload) (*subject, error) {
 	client, err := newAnyClient(e)
 	if err != nil {
@@ -19,8 +19,7 @@ func openRedisRate(_ context.Context, e environment, w *workload) (*subject, err
 	return redisRate(redis_rate.NewLimiter(client), w, client.Close), nil
 }
 
-// openAutoPipeline opens it on a client that sends what is asked for at the same
-// time in one pipeline (go-redis 9.22 and later).
+// openAutoPipeline opens redis_rate on a client that pipelines concurrent commands (go-redis 9.22 and later).
 func openAutoPipeline(_ context.Context, e environment, w *workload) (*subject, error) {
 	client, err := newClient(e)
 	if err != nil {

@@ -16,21 +16,22 @@ import (
 
 const (
 	renewalsGroup = "slots-renewed"
-	// renewedSlots are held by one process; they are of one key, of some, or of a key each.
+	// renewedSlots is the number of slots that one process holds, all of one key, of a hundred keys, or of one key
+	// each.
 	renewedSlots = 10_000
-	// renewedFor is for how many thirds of the TTL commands are counted.
+	// renewedFor is the number of thirds of the TTL in which commands are counted.
 	renewedFor = 4
-	// renewedBatch is how many keys a command renews.
+	// renewedBatch is how many keys one command renews.
 	renewedBatch = 128
 )
 
-// renewedTTL is the slots' TTL: each third of it is as long as two measurements of other things, in
-// which a small machine can renew slots of a key each.
+// renewedTTL returns the slots' TTL. A third of it is as long as two other measurements, which is enough for a small
+// machine to renew slots of a key each.
 func (s *settings) renewedTTL() time.Duration { return max(6*s.span, 1500*time.Millisecond) }
 
 var renewedKeys = []int{1, 100, renewedSlots}
 
-// renewal is what it takes to keep the slots of a process.
+// renewal is the cost of keeping the slots of a process.
 type renewal struct {
 	keys   int
 	values [renewalMetrics]float64 // medians
@@ -41,8 +42,8 @@ type renewalMetric int
 
 const (
 	commandsPerThird renewalMetric = iota // sent to Redis in each third of the TTL
-	batchesPerThird                       // these, by how many commands one renewal of all keys takes
-	renewalRedisCPU                       // µs of Redis's CPU for each third of the TTL
+	batchesPerThird                       // the same, divided by the commands that one renewal of all keys takes
+	renewalRedisCPU                       // µs of Redis's CPU in each third of the TTL
 	lostSlots
 	renewalMetrics
 )
@@ -60,7 +61,7 @@ func keysInWords(n int) string {
 	return thousands(float64(n)) + " keys"
 }
 
-// renewals are those to measure.
+// renewals returns the renewals to measure.
 func renewals(s settings) (kept []renewal) {
 	for _, keys := range renewedKeys {
 		if r := (renewal{keys: keys}); s.only.MatchString(r.label()) {
@@ -70,7 +71,7 @@ func renewals(s settings) (kept []renewal) {
 	return kept
 }
 
-// renewalsTake is about how long one measurement takes.
+// renewalsTake returns about how long one measurement takes.
 func (s *settings) renewalsTake() time.Duration {
 	return 2*time.Second + (renewedFor+1)*s.renewedTTL()/3
 }
@@ -101,7 +102,7 @@ func (b *bench) measureRenewals(ctx context.Context) error {
 	return nil
 }
 
-// measureRenewal holds the slots for some thirds of their TTL, and counts what is sent meanwhile.
+// measureRenewal holds the slots for some thirds of their TTL, and counts the commands sent meanwhile.
 func (b *bench) measureRenewal(ctx context.Context, keys, round int) (v [renewalMetrics]float64, err error) {
 	limiter, _, err := openLimiter(b.env)
 	if err != nil {
@@ -117,7 +118,7 @@ func (b *bench) measureRenewal(ctx context.Context, keys, round int) (v [renewal
 	if err := acquireMany(ctx, rule, names); err != nil {
 		return v, err
 	}
-	// It begins when a renewal has just ended: then no more than one for each third fits in.
+	// The measurement begins just after a renewal has ended, so that each third contains at most one renewal.
 	if err := b.awaitRenewal(ctx, ttl); err != nil {
 		return v, err
 	}
@@ -137,8 +138,8 @@ func (b *bench) measureRenewal(ctx context.Context, keys, round int) (v [renewal
 	return v, ctx.Err()
 }
 
-// acquireMany acquires the slots, spread evenly over keys, by many callers at once. They are
-// released when the limiter is closed.
+// acquireMany acquires the slots, spread evenly over the keys, from many goroutines. They are released when the
+// limiter is closed.
 func acquireMany(ctx context.Context, rule *tiered.Rule, keys []string) error {
 	const callers = 128
 	errs := make([]error, callers)
@@ -178,8 +179,8 @@ func (b *bench) awaitRenewal(ctx context.Context, ttl time.Duration) error {
 	return errors.New("nothing tells Redis that the process is alive")
 }
 
-// decisionCalls is how many times the script that decides was called. A heartbeat is a call of another
-// one, which alone removes ranges of sorted sets: two each time.
+// decisionCalls returns how many times the script that decides was called. A heartbeat calls another script, the only
+// one that removes ranges of sorted sets, two in each call.
 func decisionCalls(commands map[string]float64) float64 {
 	return commands["fcall"] + commands["evalsha"] + commands["eval"] - commands["zremrangebyscore"]/2
 }

@@ -13,7 +13,7 @@ import (
 	"unicode/utf8"
 )
 
-// report is everything a run found.
+// report has all results of a run.
 type report struct {
 	Machine   machine    `json:"machine"`
 	Settings  settings   `json:"settings"`
@@ -81,7 +81,7 @@ func (r *report) header() string {
 		m.CPU, m.Cores, m.System, m.Go, m.Redis, strings.Join(versions, ", "), count(r.Settings.Rounds, "round"), r.Settings.Seconds)
 }
 
-// footer explains the columns, and lists what makes cells unsound.
+// footer explains the columns, and lists why cells are unsound.
 func (r *report) footer() string {
 	var b strings.Builder
 	b.WriteString("× = divided by the reference, the line with 1.00: more is better of decisions/s,\n" +
@@ -98,13 +98,12 @@ func (r *report) footer() string {
 
 type table struct {
 	title string
-	words int // columns of words, the rest is figures
+	words int // leading columns that contain words; the others contain figures
 	head  []string
 	rows  [][]string
 }
 
-// align pads the columns of words, so that they begin at the left in a table whose
-// figures line up at the right.
+// align pads the columns of words, so that they are left-aligned in a table whose figures are right-aligned.
 func (t *table) align() {
 	for column := range t.words {
 		longest := 0
@@ -118,7 +117,7 @@ func (t *table) align() {
 	}
 }
 
-// tables are all of the report's, without those that would be empty.
+// tables returns all non-empty tables of the report.
 func (r *report) tables() []table {
 	tables := r.cellTables()
 	for _, t := range []table{r.overloadTable(overTimes), r.overloadTable(tenTimes), r.loadTable(), r.memoryTable(), r.heldTable(), r.renewalTable(), r.goalTable()} {
@@ -129,7 +128,7 @@ func (r *report) tables() []table {
 	return tables
 }
 
-// cellTables makes one table of each group's cells of the same size.
+// cellTables returns one table for each group and size.
 func (r *report) cellTables() []table {
 	var tables []table
 	for i := range r.Cells {
@@ -211,7 +210,7 @@ func (c *cell) row() []string {
 	}
 }
 
-// thousands is a whole number with separators.
+// thousands formats a whole number with separators.
 func thousands(v float64) string {
 	if math.IsNaN(v) {
 		return "-"
@@ -223,7 +222,7 @@ func thousands(v float64) string {
 	return text
 }
 
-// duration writes µs, as ms from a thousand on.
+// duration formats a duration in µs, or in ms from a thousand on.
 func duration(us float64) string {
 	if math.IsNaN(us) {
 		return "-"
@@ -234,7 +233,7 @@ func duration(us float64) string {
 	return short(us) + " µs"
 }
 
-// percent writes a share.
+// percent formats a share.
 func percent(v float64) string {
 	if math.IsNaN(v) {
 		return "-"
@@ -242,10 +241,10 @@ func percent(v float64) string {
 	return fmt.Sprintf("%.3g %%", 100*v)
 }
 
-// plain writes a figure with no more digits than it needs.
+// plain formats a figure with no more digits than it needs.
 func plain(v float64) string { return strconv.FormatFloat(v, 'g', 4, 64) }
 
-// short writes about three digits, and nothing for what is too small to matter.
+// short formats about three digits, and shows a figure that is too small to matter as 0.
 func short(v float64) string {
 	switch {
 	case math.IsNaN(v):
@@ -262,11 +261,11 @@ func short(v float64) string {
 	return fmt.Sprintf("%.0f", v)
 }
 
-// readingCost is the most that reading the server's counters adds to its CPU per
-// decision, in µs, where decisions are made in process: no ratio is told below.
+// readingCost is the most that reading the server's counters adds to its CPU time per decision, in µs, when decisions
+// are made in process. Below that, no ratio is shown.
 const readingCost = 0.01
 
-// count is a number of things, with their name in the right form.
+// count formats a number of things, with their name in the right form.
 func count(n int, thing string) string {
 	if n == 1 {
 		return "1 " + thing

@@ -28,8 +28,7 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
-// A cell that fell back, failed or decided otherwise than it should says so in its
-// name and at the end.
+// A cell with unexpected outcomes or errors is marked at its name, and the footer says why.
 func TestUnsoundCellIsMarked(t *testing.T) {
 	c := cell{group: "g", subject: "s", size: size{callers: 8}, mostly: denied, also: []outcome{allowed}}
 	c.calls = [outcomes]uint64{allowed: 4, denied: 6}

@@ -7,9 +7,8 @@ import (
 	"github.com/redis/rueidis/rueidislimiter"
 )
 
-// openRueidis opens rueidislimiter: a fixed window, two keys per user, on the clock
-// of the client. Its client puts what is asked for at the same time into one
-// pipeline, on four connections by default; there is no pool to size.
+// openRueidis opens rueidislimiter. It has fixed windows with two keys per user, on the client's clock. Its client
+// pipelines concurrent commands, on four connections by default, and there is no pool to size.
 func openRueidis(_ context.Context, e environment, w *workload) (*subject, error) {
 	o, err := clientOptions(e)
 	if err != nil {

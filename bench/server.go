@@ -14,11 +14,10 @@ import (
 	"github.com/tierlimit/tierlimit/internal/redistest"
 )
 
-// serverVariable chooses the server as it does for the tests of the library.
+// serverVariable names the environment variable that chooses the server, as for the tests of the library.
 const serverVariable = "TIERLIMIT_REDIS_SERVER"
 
-// server is a Redis server of this run's own, on loopback, which keeps nothing
-// on disk.
+// server is a Redis server that only this run uses, on loopback, without persistence.
 type server struct {
 	process *exec.Cmd
 	ended   chan struct{} // closed when the process has ended and been waited for
@@ -28,20 +27,20 @@ type server struct {
 
 func (s *server) url() string { return "redis://" + s.addr + "/0" }
 
-// stop kills the server, by its process id, and returns when it is gone.
+// stop kills the server by its process ID, and returns when it has ended.
 func (s *server) stop() {
-	_ = s.process.Process.Kill() // fails only if it has ended already
+	_ = s.process.Process.Kill() // fails only if the process has ended already
 	<-s.ended
-	_ = os.RemoveAll(s.dir) // in the system's temporary directory anyway
+	_ = os.RemoveAll(s.dir) // it is in the system's temporary directory
 }
 
-// startServer starts the named server and returns when it answers.
+// startServer starts the named server, and returns when it answers.
 func startServer(ctx context.Context, name string, args ...string) (*server, error) {
 	binary, err := findServer(name)
 	if err != nil {
 		return nil, err
 	}
-	// A port that is free now may be taken a moment later.
+	// Try again if another process takes the free port first.
 	var s *server
 	for range 3 {
 		if s, err = startOnce(ctx, binary, args); err == nil || ctx.Err() != nil {
@@ -82,12 +81,12 @@ func startOnce(ctx context.Context, binary string, args []string) (*server, erro
 	log := filepath.Join(s.dir, "log")
 	s.process = exec.Command(binary, append([]string{"--port", port, "--bind", "127.0.0.1",
 		"--save", "", "--appendonly", "no", "--dir", s.dir, "--logfile", log}, args...)...)
-	if err := redistest.StartTied(s.process); err != nil { // it ends with this program, however that ends
+	if err := redistest.StartTied(s.process); err != nil { // the server ends with this program, however that ends
 		_ = os.RemoveAll(s.dir)
 		return nil, err
 	}
 	go func() {
-		_ = s.process.Wait() // an error only says that it was killed
+		_ = s.process.Wait() // the error only says that the process was killed
 		close(s.ended)
 	}()
 	if err := s.waitUntilReady(ctx); err != nil {
@@ -98,8 +97,7 @@ func startOnce(ctx context.Context, binary string, args []string) (*server, erro
 	return s, nil
 }
 
-// waitUntilReady returns when this process, and not another that was faster to
-// take the port, answers.
+// waitUntilReady returns when this process answers, and not another one that took the port first.
 func (s *server) waitUntilReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -109,7 +107,7 @@ func (s *server) waitUntilReady(ctx context.Context) error {
 	}
 	defer func() { _ = client.Close() }()
 	for {
-		// A bare dial first: go-redis logs those that fail.
+		// A bare dial comes first, because go-redis logs its own failed dials.
 		conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", s.addr)
 		if err == nil {
 			_ = conn.Close()

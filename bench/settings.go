@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// settings are what the command line chose.
+// settings are the choices on the command line.
 type settings struct {
 	RedisServer  string         `json:"-"`
 	RedisURL     string         `json:"-"` // may hold a password
@@ -31,7 +31,7 @@ type settings struct {
 	only         *regexp.Regexp // Only
 }
 
-// errUsage is a mistake on the command line.
+// errUsage is wrapped by errors about the command line.
 var errUsage = errors.New("usage")
 
 func parseSettings(args []string, stderr io.Writer) (settings, error) {
@@ -58,7 +58,7 @@ func parseSettings(args []string, stderr io.Writer) (settings, error) {
 		}
 		return s, fmt.Errorf("%w: %w", errUsage, err)
 	}
-	// The bounds keep a slip of the finger from running all day.
+	// The bounds prevent runs that take all day because of a typing error.
 	for _, bad := range []struct {
 		is   bool
 		what string
@@ -81,8 +81,7 @@ func parseSettings(args []string, stderr io.Writer) (settings, error) {
 	return s, nil
 }
 
-// onlyContenders leaves out those of which nothing is to be measured; nil if there
-// are no others.
+// onlyContenders returns the contenders that -only lets measure at some size, or nil if there are none.
 func (s *settings) onlyContenders(workload string, sizes []size, contenders []contender) (kept []contender) {
 	for _, c := range contenders {
 		for _, n := range sizes {
@@ -107,7 +106,7 @@ func (s *settings) setCallers(list string) error {
 	return nil
 }
 
-// mostMembers is more than a machine on which anything can be measured runs.
+// mostMembers is more processes than any machine can usefully measure.
 const mostMembers = 256
 
 func (s *settings) setFleet(list string) error {

@@ -2,14 +2,13 @@ package main
 
 import "fmt"
 
-// size is how many ask at the same time: callers in this process, or in each of so many
-// processes of their own.
+// size is how many callers ask at the same time: in this process, or in each of several other processes.
 type size struct {
-	processes int // 0: this one
-	callers   int // in each
+	processes int // 0: this process
+	callers   int // in each process
 }
 
-// String is the size in labels: "64", or "16x4" of 16 processes with 4 callers each.
+// String returns the size as labels show it: "64", or "16x4" for 16 processes with 4 callers each.
 func (s size) String() string {
 	if s.processes == 0 {
 		return fmt.Sprint(s.callers)
@@ -17,7 +16,7 @@ func (s size) String() string {
 	return fmt.Sprintf("%dx%d", s.processes, s.callers)
 }
 
-// words is the size in a title.
+// words returns the size as titles show it.
 func (s size) words() string {
 	if s.processes == 0 {
 		return count(s.callers, "caller")
@@ -32,7 +31,7 @@ func inThisProcess(callers ...int) (sizes []size) {
 	return sizes
 }
 
-// MarshalText and UnmarshalText are the size as in labels.
+// MarshalText and UnmarshalText use the form of labels.
 func (s size) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 func (s *size) UnmarshalText(text []byte) error {

@@ -20,13 +20,13 @@ const (
 	nameSlots     = "tierlimit, slots"
 	nameSemaphore = "semaphore in a sorted set"
 
-	// manySlots are more than are ever held at the same time.
+	// manySlots is more slots than are ever held at the same time.
 	manySlots = 10_000
-	// slotTTL is after how long the slots of a process that has died are free.
+	// slotTTL is the time after which the slots of a dead process are free.
 	slotTTL = 10 * time.Second
 )
 
-// slotGroups acquire a slot and release it: a decision is both.
+// slotGroups acquire a slot and release it. One decision is both.
 func slotGroups(run string) []group {
 	return []group{{
 		name: slotsGroup, title: "Acquire + Release on one hot key, always free",
@@ -70,9 +70,8 @@ func acquireAndRelease(rule *tiered.Rule) decide {
 	}
 }
 
-// semaphoreScript is the textbook's semaphore: a sorted set of who holds a slot, by the time at
-// which that ends. ARGV: the time and when the slot ends, both by the client's clock, how many
-// slots there are, and who asks.
+// semaphoreScript is the textbook semaphore: a sorted set of the holders, by the time at which their slots end. ARGV
+// has the current time and the slot's end, both on the client's clock, the number of slots, and the holder.
 const semaphoreScript = `
 redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', ARGV[1])
 if redis.call('ZCARD', KEYS[1]) >= tonumber(ARGV[3]) then
@@ -82,8 +81,8 @@ redis.call('ZADD', KEYS[1], ARGV[2], ARGV[4])
 return 1
 `
 
-// openSemaphore acquires with that script and releases with ZREM. A slot has a name of its own, or
-// a process could not have several.
+// openSemaphore acquires with semaphoreScript and releases with ZREM. Each slot has its own name, so that a process
+// can hold several.
 func openSemaphore(ctx context.Context, e environment, w *workload) (*subject, error) {
 	client, sha, err := loadScript(ctx, e, semaphoreScript)
 	if err != nil {

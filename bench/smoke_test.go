@@ -16,7 +16,7 @@ import (
 	"github.com/tierlimit/tierlimit/internal/redistest"
 )
 
-// A fleet's processes are this program, which here is the test.
+// A fleet's processes are this program, which is the test binary here.
 func TestMain(m *testing.M) {
 	if os.Getenv(memberVariable) != "" {
 		os.Exit(beMember())
@@ -51,10 +51,10 @@ func (c *writtenCell) label() string {
 	return label(c.Workload, size{c.Processes, c.Callers}, c.Subject)
 }
 
-// wrong says what is wrong with a cell.
+// wrong returns what is wrong with a cell.
 func (c *writtenCell) wrong() (found []string) {
-	// throttled fails as soon as callers meet; those that cannot be used up at once
-	// take longer than this to deny; and how well a deadline is kept is measured here,
+	// Some subjects are expected to be unsound. throttled fails as soon as callers collide, and subjects that cannot
+	// be used up at once take longer than this test to deny. How well a subject keeps a deadline is measured here but
 	// not required.
 	unsound := (c.Workload == "hot" || strings.HasPrefix(c.Workload, "fleet")) && c.Subject == nameThrottled ||
 		c.Workload == "zipf" && (c.Subject == nameGoZero || c.Subject == nameGoLimiter)
@@ -68,7 +68,7 @@ func (c *writtenCell) wrong() (found []string) {
 		if measured || c.Subject == c.Reference && c.Ratio["p99_us"] != 1 {
 			found = append(found, fmt.Sprintf("medians %v, ratios %v", c.Median, c.Ratio))
 		}
-		return found // latency is all that can be told apart
+		return found // in these groups only latency is measured
 	}
 	if c.Median["decisions_per_second"] <= 0 {
 		found = append(found, fmt.Sprintf("medians %v", c.Median))
@@ -89,8 +89,8 @@ func (c *writtenCell) wrong() (found []string) {
 	return found
 }
 
-// measureForTest measures everything once, or what only matches, for so many seconds. It returns what
-// is written to a file and what is printed.
+// measureForTest measures everything once, or only what matches, for the given seconds. It returns what the run
+// writes to files and what it prints.
 func measureForTest(t *testing.T, seconds, only string) (got written, markdown, stdout, stderr string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -100,7 +100,7 @@ func measureForTest(t *testing.T, seconds, only string) (got written, markdown, 
 		"-redis", redistest.Start(t).URL(), "-callers", "2", "-seconds", seconds, "-rounds", "1", "-keys", "50", "-fleet", "2x2",
 		"-json", jsonFile, "-markdown", markdownFile, "-only", only,
 	}, &out, &progress)
-	if err != nil && !errors.Is(err, errNotMet) { // no goal of speed is met in an instant
+	if err != nil && !errors.Is(err, errNotMet) { // so short a run meets no goal of speed
 		t.Fatalf("%v\n%s", err, progress.String())
 	}
 	text, err := os.ReadFile(jsonFile)
@@ -117,9 +117,9 @@ func measureForTest(t *testing.T, seconds, only string) (got written, markdown, 
 	return got, string(table), out.String(), progress.String()
 }
 
-// Everything is measured once, for an instant: each subject works, is counted
-// and comes out in every format. On a machine that stands still for that instant a cell measures
-// nothing: those with which something is wrong are measured again, for longer.
+// Everything is measured once, for an instant. Each subject works, is counted, and appears in every format. On a
+// machine that stands still for that instant, a cell measures nothing, so cells with something wrong are measured
+// again, for longer.
 func TestSmoke(t *testing.T) {
 	got, markdown, stdout, stderr := measureForTest(t, "0.05", "")
 	var again []string
@@ -132,7 +132,7 @@ func TestSmoke(t *testing.T) {
 		}
 	}
 	if again != nil {
-		// How many calls are offered to fleets depends on the reference where callers wait.
+		// The rate of calls offered to fleets depends on the reference subject's rate when callers wait.
 		again = append(again, regexp.QuoteMeta(label(fleetUniform, size{2, 2}, nameRedisRate)))
 		longer, _, _, _ := measureForTest(t, "0.5", "^("+strings.Join(again, "|")+")$")
 		for _, c := range longer.Cells {
@@ -188,7 +188,7 @@ func TestSmoke(t *testing.T) {
 	t.Errorf("it does not say how long it will take: %s", stderr)
 }
 
-// -only measures what it names, and nothing else.
+// -only measures only what it names.
 func TestOnly(t *testing.T) {
 	var stdout, stderr bytes.Buffer
 	err := run(t.Context(), []string{

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// median is the middle value, or the mean of the two middle ones; NaN of none.
-// The argument is not changed.
+// median returns the middle value, or the mean of the two middle values, or NaN if there are none. It does not change
+// its argument.
 func median(values []float64) float64 {
 	if len(values) == 0 {
 		return math.NaN()
@@ -19,9 +19,9 @@ func median(values []float64) float64 {
 	return (sorted[middle-1] + sorted[middle]) / 2
 }
 
-// medianRatio is the median of a subject's values, each divided by the
-// reference's of the same round: rounds are neighbours in time, so what slows
-// the machine for a while slows both. NaN where nothing can be divided by.
+// medianRatio returns the median of a subject's values, each divided by the reference's value in the same round.
+// Rounds are neighbors in time, so whatever slows the machine for a while slows both. It returns NaN if there is
+// nothing to divide by.
 func medianRatio(values, reference []float64) float64 {
 	var ratios []float64
 	for i := range min(len(values), len(reference)) {

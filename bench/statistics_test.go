@@ -31,7 +31,7 @@ func TestMedian(t *testing.T) {
 
 func TestMedianRatio(t *testing.T) {
 	for name, tc := range map[string]struct{ values, reference, want []float64 }{
-		// The machine was ten times slower in round two: the ratio is not.
+		// The machine was ten times slower in round two, but the ratio is the same.
 		"by round":  {[]float64{200, 20, 210}, []float64{100, 10, 100}, []float64{2}},
 		"by itself": {[]float64{3, 5}, []float64{3, 5}, []float64{1}},
 		"by zero":   {[]float64{3, 5}, []float64{0, 5}, []float64{1}},

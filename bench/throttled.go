@@ -8,9 +8,8 @@ import (
 	"github.com/throttled/throttled/v2/store/goredisstore.v9"
 )
 
-// openThrottled opens throttled: GCRA computed by the client, which reads the
-// state and swaps it in a second trip if nobody else did. When somebody did it
-// tries again, ten times, and then fails.
+// openThrottled opens throttled, in which the client computes GCRA. It reads the state, and swaps it in a second trip
+// if it has not changed. If another client has changed the state, it tries again, up to ten times, and then fails.
 func openThrottled(_ context.Context, e environment, w *workload) (*subject, error) {
 	client, err := newClient(e)
 	if err != nil {
@@ -22,7 +21,7 @@ func openThrottled(_ context.Context, e environment, w *workload) (*subject, err
 	}
 	limiter, err := throttled.NewGCRARateLimiterCtx(store, throttled.RateQuota{
 		MaxRate:  throttled.PerDuration(int(w.gcra.Quota()), w.gcra.Window()),
-		MaxBurst: int(w.gcra.Burst()) - 1, // it counts what goes beyond the first
+		MaxBurst: int(w.gcra.Burst()) - 1, // the burst beyond the first request
 	})
 	if err != nil {
 		return nil, errors.Join(err, client.Close())
@@ -39,7 +38,7 @@ func openThrottled(_ context.Context, e environment, w *workload) (*subject, err
 		_, _, err := limiter.RateLimitCtx(ctx, key, units)
 		return err
 	}
-	// TIME and GET are one pipeline; its script calls GET too.
+	// TIME and GET are one pipeline. GET is not listed because the script calls it too.
 	s.sends = []string{"time", "eval", "setnx", "expire"}
 	return s, nil
 }

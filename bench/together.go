@@ -19,8 +19,8 @@ const (
 	namePlainThree  = "floor: EVALSHA of plain GCRA, three keys"
 )
 
-// togetherGroups ask for three limits with each request, as services do: a user's, the tenant's and one
-// that everybody shares. A decision is all three.
+// togetherGroups return groups that ask for three limits with each request, as services do: a user's, the tenant's
+// and one that everybody shares. One decision is all three.
 func togetherGroups(s settings, run string) []group {
 	contenders := []contender{
 		{nameGCRA, ours, openTogether(limit.GCRA(), func(w *workload) limit.Limit { return w.gcra })},
@@ -43,10 +43,10 @@ const everybody = "everybody"
 // tenants by their last two digits.
 func tenantOf(user string) string { return "tenant-" + user[max(0, len(user)-2):] }
 
-// sharedLimit is what a tenant and everybody may use under GCRA.
+// sharedLimit returns the limit of a tenant, and of everybody, under GCRA.
 func sharedLimit() limit.Limit { return hotKey("").gcra }
 
-// openTogether opens a limiter with a rule for users, and one of GCRA for tenants and for everybody.
+// openTogether opens a limiter with a rule for users, and GCRA rules for tenants and for everybody.
 func openTogether(a limit.Algorithm, of func(*workload) limit.Limit) opener {
 	return func(_ context.Context, e environment, w *workload) (*subject, error) {
 		limiter, opened, err := openLimiter(e)
@@ -83,8 +83,8 @@ func openTogether(a limit.Algorithm, of func(*workload) limit.Limit) opener {
 	}
 }
 
-// openThreeCalls asks redis_rate for one limit after the other. What was charged before one of them
-// denies stays charged.
+// openThreeCalls asks redis_rate for one limit after the other. If one of them denies, what was charged before stays
+// charged.
 func openThreeCalls(_ context.Context, e environment, w *workload) (*subject, error) {
 	client, err := newClient(e)
 	if err != nil {
@@ -115,8 +115,8 @@ func openThreeCalls(_ context.Context, e environment, w *workload) (*subject, er
 	return s, nil
 }
 
-// plainThree is plainGCRA for several keys, all or none, and nothing more. ARGV: for each key the
-// interval of a unit, and the burst in such time.
+// plainThree is plainGCRA for several keys, all or none, and nothing more. ARGV has for each key the interval of a
+// unit, and the time that the burst takes.
 const plainThree = `
 local time = redis.call('TIME')
 local now = time[1] * 1000000 + time[2]
@@ -133,7 +133,7 @@ end
 return 1
 `
 
-// openPlainThree is a bare call of that script.
+// openPlainThree makes a bare call of plainThree.
 func openPlainThree(ctx context.Context, e environment, w *workload) (*subject, error) {
 	client, sha, err := loadScript(ctx, e, plainThree)
 	if err != nil {

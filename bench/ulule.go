@@ -8,8 +8,7 @@ import (
 	"github.com/ulule/limiter/v3/drivers/store/redis"
 )
 
-// openUlule opens ulule/limiter: a fixed window that begins with a key's first
-// request.
+// openUlule opens ulule/limiter. It has fixed windows, each of which begins with a key's first request.
 func openUlule(_ context.Context, e environment, w *workload) (*subject, error) {
 	client, err := newClient(e)
 	if err != nil {

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// processCPU is the CPU time that this process has used, in user and system.
+// processCPU returns the CPU time that this process has used, in user and system mode.
 func processCPU() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

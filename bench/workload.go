@@ -8,43 +8,42 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// workload says which keys are asked for, and the limits they are held to. Keys
-// begin with the name of the run, so that nothing else on a server uses them.
+// workload is the keys to ask for, and their limits. Keys begin with the name of the run, so that nothing else on a
+// server uses them.
 type workload struct {
-	name string // its group's
+	name string // the group's name
 	keys []string
-	// draws are indexes of keys in the order in which they are asked for, around
-	// and around, each caller beginning elsewhere; nil: each key as often as any
-	// other. They are drawn ahead, because drawing takes longer than some subjects.
+	// draws are indexes of keys in the order of the requests. Each caller begins at a random position and goes around
+	// and around. If draws is nil, all keys are equally frequent. The indexes are drawn ahead, because drawing takes
+	// longer than some subjects do.
 	draws []uint32
-	// The same limit in three forms: with a burst, for GCRA; for what counts in
-	// windows; for the sliding log, which is to be kept short.
+	// The same limit in three forms: with a burst for GCRA, for algorithms that count in windows, and for the sliding
+	// log, which must stay short.
 	gcra, window, log limit.Limit
-	// mostly is what most decisions come to; also is what others may. Anything
-	// else makes a cell unsound.
+	// mostly is the most frequent outcome, and also lists other acceptable outcomes. Any other outcome makes a cell
+	// unsound.
 	mostly outcome
 	also   []outcome
-	mixed  bool // there is no "mostly"
-	primed bool // its group's
+	mixed  bool // no outcome needs to be the most frequent
+	primed bool // the group's setting
 }
 
-// hotKey asks for one key as fast as possible, and it is always allowed. Under GCRA
-// each request takes 1 ms to pay off, and a billion may be owed. The log's window
-// is so short that it takes ten million requests a second to fill.
+// hotKey asks for one key as fast as possible, and is always allowed. Under GCRA each request takes 1 ms to pay off,
+// and a billion requests may be owed. The log's window is so short that only ten million requests a second would fill
+// it.
 func hotKey(run string) workload {
 	return workload{
 		keys:   []string{run + ":hot"},
 		gcra:   limit.PerSecond(1000).WithBurst(1_000_000_000),
 		window: limit.PerHour(1_000_000_000),
-		log:    limit.Per(100_000, 10*time.Millisecond), // the most that it may hold
+		log:    limit.Per(100_000, 10*time.Millisecond), // the most that a log can hold
 		mostly: allowed,
 	}
 }
 
-// manyKeys asks for n keys, each as often as any other, and they are always allowed:
-// state outlives the time between two requests of a key, so that no subject has
-// the easier work of a key that does not exist. Under GCRA each request takes 10 s
-// to pay off.
+// manyKeys asks for n equally frequent keys, and is always allowed. State outlives the time between two requests for
+// a key, so that no subject has the easier work of a key that does not exist. Under GCRA each request takes 10 s to
+// pay off.
 func manyKeys(run string, n int) workload {
 	return workload{
 		keys:   users(run, n),
@@ -55,8 +54,8 @@ func manyKeys(run string, n int) workload {
 	}
 }
 
-// mostlyDenied asks for n keys, few of them very often. All are used up at the start,
-// as far as subjects can, so that most is denied; otherwise that would take minutes.
+// mostlyDenied asks for n keys, a few of them very often. All keys are used up at the start, as far as subjects can
+// do that, so that most requests are denied. Without that, it would take minutes to get there.
 func mostlyDenied(run string, n int) workload {
 	hundred := limit.PerMinute(100)
 	return workload{
@@ -70,8 +69,8 @@ func mostlyDenied(run string, n int) workload {
 	}
 }
 
-// halfDenied asks for a thousand keys of which 20 units a second each are allowed: about
-// half of what a busy fleet asks for.
+// halfDenied asks for a thousand keys, of which each is allowed 20 units a second. That is about half of what a busy
+// fleet asks for.
 func halfDenied(run string) workload {
 	lim := limit.Per(200, 10*time.Second)
 	return workload{
@@ -85,11 +84,11 @@ func halfDenied(run string) workload {
 	}
 }
 
-// limitOfOne is used up by the first request.
+// limitOfOne is a limit that the first request uses up.
 var limitOfOne = limit.PerDay(1)
 
-// hotLeased asks for one key that is always allowed, under a limit so large that leases
-// of it serve a busy process.
+// hotLeased asks for one key that is always allowed, under a limit that is large enough for leases to serve a busy
+// process.
 func hotLeased(run string) workload {
 	return workload{keys: []string{run + ":leased"}, gcra: limit.PerSecond(1_000_000_000), mostly: allowed}
 }
@@ -99,7 +98,7 @@ func hotDenied(run string) workload {
 	return workload{keys: []string{run + ":denied"}, log: limitOfOne, mostly: denied}
 }
 
-// manyDenied asks for n keys that are always denied, few of them very often.
+// manyDenied asks for n keys that are always denied, a few of them very often.
 func manyDenied(run string, n int) workload {
 	return workload{
 		keys:   users(run+":denied", n),
@@ -109,8 +108,8 @@ func manyDenied(run string, n int) workload {
 	}
 }
 
-// usedUp is one key that is used up, for its size in Redis. Its name is such that
-// the longest of our keys has 24 bytes.
+// usedUp is one key that gets used up, to measure its size in Redis. Its name is chosen so that the longest of our
+// keys has 24 bytes.
 func usedUp(run string, contender int) workload {
 	thousand := limit.PerHour(1000)
 	return workload{
@@ -129,7 +128,7 @@ func users(prefix string, n int) []string {
 	return keys
 }
 
-// zipf draws count of n keys, the r-th most frequent in proportion to r^-1.1.
+// zipf draws count indexes of n keys. The r-th most frequent key has a frequency in proportion to r^-1.1.
 func zipf(n, count int) []uint32 {
 	z := rand.NewZipf(rand.New(rand.NewPCG(1, 1)), 1.1, 1, uint64(n-1))
 	draws := make([]uint32, count)
@@ -139,7 +138,7 @@ func zipf(n, count int) []uint32 {
 	return draws
 }
 
-// picker returns a function that picks keys, for one caller.
+// picker returns a function that picks one caller's keys.
 func (w *workload) picker(caller int) func() string {
 	if len(w.keys) == 1 {
 		key := w.keys[0]

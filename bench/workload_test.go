@@ -6,8 +6,7 @@ import (
 	"testing"
 )
 
-// The most frequent of many keys is drawn as often as the law of Zipf says, and
-// every caller goes around all draws.
+// The most frequent of many keys are drawn as often as Zipf's law says, and every caller goes around all draws.
 func TestZipf(t *testing.T) {
 	const n = 1000
 	w := workload{keys: users("run", n), draws: zipf(n, 100_000)}
@@ -28,8 +27,7 @@ func TestZipf(t *testing.T) {
 	}
 }
 
-// Keys of different workloads of a run are different: what one used up is not
-// asked for by another.
+// Different workloads of a run have different keys, so that no workload uses up another's keys.
 func TestWorkloadsShareNoKeys(t *testing.T) {
 	owner := make(map[string]string)
 	for _, g := range groups(settings{Keys: 20, Callers: []int{1}, Fleet: []size{{2, 1}}, only: regexp.MustCompile("")}, "run") {

@@ -8,8 +8,8 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// openAllowedInProcess opens golang.org/x/time/rate, which limits one process and
-// no fleet: a token bucket per key.
+// openAllowedInProcess opens golang.org/x/time/rate: a token bucket per key, which limits one process and not a
+// fleet.
 func openAllowedInProcess(_ context.Context, _ environment, w *workload) (*subject, error) {
 	return openXTimeRate(w, w.gcra, int(w.gcra.Burst())), nil
 }
@@ -23,8 +23,8 @@ func openDeniedInProcess(_ context.Context, _ environment, w *workload) (*subjec
 	return s, nil
 }
 
-// openXTimeRate makes a limiter of each key, in a map that is only read from then
-// on: no lock is shared by keys, which no map that grows could do as cheaply.
+// openXTimeRate makes a limiter for each key, in a map that is not changed afterwards. Keys share no lock, which a
+// growing map could not avoid as cheaply.
 func openXTimeRate(w *workload, lim limit.Limit, burst int) *subject {
 	perSecond := rate.Limit(float64(lim.Quota()) / lim.Window().Seconds())
 	limiters := make(map[string]*rate.Limiter, len(w.keys))

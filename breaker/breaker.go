@@ -1,17 +1,16 @@
-// Package breaker decides when Redis counts as lost: gobreaker with this
-// project's rules.
+// Package breaker decides when Redis counts as lost. It is gobreaker with this project's rules.
 //
-//   - It watches trips to Redis, never single decisions: a trip carries many, and
-//     a denial is a success.
-//   - It opens on consecutive failures or on a high failure rate; time-outs are
+//   - It watches trips to Redis, never single decisions: a trip carries many decisions,
+//     and a denial is a success.
+//   - It opens on consecutive failures or on a high failure rate. Time-outs are
 //     failures, but a caller that gives up is not.
-//   - While it is open nothing but the limiter's own probes go to Redis. Users'
-//     requests never serve as probes.
+//   - While it is open, only the limiter's own probes go to Redis. Users' requests
+//     never serve as probes.
 //   - If Redis alternates between fast enough and too slow, the breaker does not flap:
 //     each time that it opens soon after it was closed, closing it takes twice as many
 //     probes.
 //
-// Whether it is closed is one atomic load, cheap enough for every decision.
+// [Breaker.Closed] is one atomic load, cheap enough for every decision.
 package breaker
 
 import (
@@ -40,44 +39,45 @@ func (s State) String() string { return gobreaker.State(s).String() }
 
 // The rules for opening.
 const (
-	// The breaker opens after consecutiveFailures in a row, if the last of them began after the
-	// first was known: trips that are in flight together fail together, and a short pause of the
-	// machine is no outage. As most trips are made one after another, three are three deadlines
-	// without an answer.
+	// The breaker opens after consecutiveFailures in a row, if the last failed trip began after the first
+	// failure was known. The reason is that trips that are in flight together fail together, and a short
+	// pause of the machine is not an outage. As most trips are made one after another, three failures are
+	// three deadlines without an answer.
 	consecutiveFailures = 3
-	// It also opens at failureRate over at least minTrips of the last ratePeriod.
+	// The breaker also opens at failureRate over at least minTrips of the last ratePeriod.
 	failureRate = 0.5
 	minTrips    = 20
 	ratePeriod  = 10 * time.Second
 	rateBucket  = time.Second
 )
 
-// The rules for closing. One successful probe is enough. If the breaker opened within relapse after
-// it was last closed, twice as many in a row as the last time are needed, up to mostProbes.
+// The rules for closing. One successful probe is enough. But if the breaker opened within relapse after
+// it was last closed, closing needs twice as many successful probes in a row as the last time, up to
+// mostProbes.
 const (
 	relapse    = 10 * time.Second
 	mostProbes = 16
 )
 
-// Breaker is safe for concurrent use.
+// Breaker is a circuit breaker for trips to Redis. It is safe for concurrent use.
 type Breaker struct {
 	steps *gobreaker.TwoStepCircuitBreaker[struct{}]
 	state atomic.Int32
 
-	// together is the number of trips in flight at the first of the failures in a row. Gobreaker's
-	// lock guards it.
+	// together is the number of trips that were in flight at the first of the failures in a row.
+	// Gobreaker's lock guards it.
 	together uint32
 
-	forcing atomic.Int32 // running calls of ForceOpen: any failure opens the breaker then
+	forcing atomic.Int32 // running calls of ForceOpen; if there are any, each failure opens the breaker
 
-	closed time.Time    // when it was last closed; gobreaker's lock guards it
+	closed time.Time    // when the breaker was last closed; gobreaker's lock guards it
 	needed atomic.Int32 // probes that must succeed in a row
-	good   atomic.Int32 // probes that succeeded in a row since it was opened
+	good   atomic.Int32 // probes that succeeded in a row since the breaker was opened
 }
 
-// New returns a closed breaker. retryAfter is how long it stays open before a probe is let through.
-// onChange, which may be nil, is called with each change of state; it must return quickly and must
-// not call the breaker.
+// New returns a closed breaker. retryAfter is how long the breaker stays open before a probe is let
+// through. onChange, which may be nil, is called with each change of state; it must return quickly and
+// must not call the breaker.
 func New(retryAfter time.Duration, onChange func(from, to State)) *Breaker {
 	b := &Breaker{}
 	b.needed.Store(1)
@@ -98,14 +98,14 @@ func New(retryAfter time.Duration, onChange func(from, to State)) *Breaker {
 	return b
 }
 
-// readyToTrip reports whether to open; gobreaker calls it after each failure.
+// readyToTrip reports whether to open. Gobreaker calls it after each failure.
 func (b *Breaker) readyToTrip(c gobreaker.Counts) bool {
 	if b.forcing.Load() > 0 {
 		return true
 	}
 	if c.ConsecutiveFailures == 1 {
 		ended := c.TotalSuccesses + c.TotalFailures
-		b.together = c.Requests - min(c.Requests, ended) // the start of a trip may be too long ago to be counted
+		b.together = c.Requests - min(c.Requests, ended) // a trip may have begun too long ago to be counted in Requests
 	}
 	return c.ConsecutiveFailures >= max(consecutiveFailures, b.together+2) ||
 		c.Requests >= minTrips && float64(c.TotalFailures) >= failureRate*float64(c.Requests)
@@ -141,8 +141,8 @@ func (b *Breaker) Begin() (done func(error), err error) {
 	return b.begin()
 }
 
-// begin is the rest of Begin. If the breaker has been opened meanwhile, so long ago that gobreaker takes the trip for a
-// probe, it stays open.
+// begin is the rest of Begin. The breaker may have been opened in the meantime, so long ago that
+// gobreaker takes the trip for a probe. Then begin makes the breaker stay open.
 func (b *Breaker) begin() (done func(error), err error) {
 	done, err = b.steps.Allow()
 	if err != nil {
@@ -155,9 +155,9 @@ func (b *Breaker) begin() (done func(error), err error) {
 	return done, nil
 }
 
-// Probe runs ping, and closes the breaker if it succeeds and is the last of those that are needed
-// in a row. That one returns [ErrOpen], without a ping, if the breaker has not been open for long
-// enough. The caller decides the interval of probes; only one may run at a time.
+// Probe runs ping. It closes the breaker if ping succeeds and is the last of the successful probes that
+// are needed in a row. That last probe returns [ErrOpen] without a ping if the breaker has not been open
+// for long enough. The caller decides the interval of probes; only one may run at a time.
 func (b *Breaker) Probe(ping func() error) error {
 	done := func(error) {}
 	if b.good.Load()+1 >= b.needed.Load() {
@@ -174,13 +174,13 @@ func (b *Breaker) Probe(ping func() error) error {
 	return err
 }
 
-// ForceOpen opens a closed breaker at once, regardless of trips in flight and their results. It is
-// for a limiter that finds no Redis when it starts. The breaker is not closed when ForceOpen
-// returns, unless a later probe has closed it by then. A breaker that is open, or half-open with a
-// probe in flight, stays as it is.
+// ForceOpen opens a closed breaker at once, regardless of trips in flight and their results. It is for a
+// limiter that finds no Redis when it starts. When ForceOpen returns, the breaker is not closed, unless a
+// later probe has closed it by then. A breaker that is open, or half-open with a probe in flight, stays
+// as it is.
 //
-// Gobreaker has no call for this, so it is given one failure, on which readyToTrip opens. This is
-// done in a loop, because gobreaker ignores the failure if others open and close the breaker
+// Gobreaker has no call for this, so ForceOpen gives it one failure, on which readyToTrip opens. It does
+// so in a loop, because gobreaker ignores the failure if other goroutines open and close the breaker
 // between Begin and done.
 func (b *Breaker) ForceOpen(cause error) {
 	b.forcing.Add(1)

@@ -40,8 +40,8 @@ func TestOpensOnConsecutiveFailures(t *testing.T) {
 	}
 }
 
-// Trips that were under way together and failed together are one failure, until one fails
-// that began afterwards.
+// Trips that were in flight together and failed together count as one failure, until a trip fails that began
+// afterwards.
 func TestFailuresOfOneMomentDoNotOpenIt(t *testing.T) {
 	for _, together := range []int{consecutiveFailures, 2 * consecutiveFailures} {
 		b := New(time.Second, nil)
@@ -82,7 +82,7 @@ func TestOpensOnFailureRate(t *testing.T) {
 	}
 }
 
-// Fewer failures than that leave it closed, however many trips there are.
+// A lower failure rate leaves the breaker closed, however many trips there are.
 func TestFewFailuresDoNotOpenIt(t *testing.T) {
 	b := New(time.Second, nil)
 	for range 3 * minTrips {
@@ -95,11 +95,11 @@ func TestFewFailuresDoNotOpenIt(t *testing.T) {
 	}
 }
 
-// The rate of failures is that of the last ratePeriod: earlier trips do not count, and later ones do.
+// The failure rate is that of the last ratePeriod. Trips before that do not count.
 func TestOldFailuresAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, test := range []struct {
-			pause  time.Duration // the test's clock, not a real one
+			pause  time.Duration // of the test's clock, not of a real one
 			closed bool
 		}{{ratePeriod - rateBucket, false}, {ratePeriod, true}} {
 			b := New(time.Second, nil)
@@ -146,8 +146,9 @@ func TestOnlyAProbeClosesIt(t *testing.T) {
 	})
 }
 
-// A trip whose caller was held up between finding the breaker closed and beginning, for so long that the breaker lets a probe
-// through, is none: it does not go to Redis, and the probes go on counting.
+// If a caller is paused between finding the breaker closed and beginning its trip, for so long that the breaker
+// lets a probe through, its trip is not that probe. The trip does not go to Redis, and the count of probes
+// continues.
 func TestATripThatIsHeldUpIsNoProbe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := New(time.Second, nil)
@@ -161,7 +162,7 @@ func TestATripThatIsHeldUpIsNoProbe(t *testing.T) {
 		b.ForceOpen(errLost)
 		probe()
 		b.ForceOpen(errLost)
-		probe() // the first of two that a relapse takes
+		probe() // the first of the two probes needed after a relapse
 		time.Sleep(time.Second + 1)
 		if _, err := b.begin(); !errors.Is(err, ErrOpen) || b.State() != Open {
 			t.Fatalf("a trip that was held up: %v, and the breaker is %v", err, b.State())
@@ -172,8 +173,8 @@ func TestATripThatIsHeldUpIsNoProbe(t *testing.T) {
 	})
 }
 
-// Told to open, it opens: also where trips are under way, which count as one failure if they
-// fail together.
+// ForceOpen opens the breaker even while trips are in flight, although trips that fail together count as one
+// failure.
 func TestForceOpenWithTripsUnderWay(t *testing.T) {
 	for _, result := range []error{nil, errLost} {
 		var changes []State
@@ -193,14 +194,14 @@ func TestForceOpenWithTripsUnderWay(t *testing.T) {
 		for _, done := range underWay {
 			done(result)
 		}
-		b.ForceOpen(errLost) // again changes nothing
+		b.ForceOpen(errLost) // a second call changes nothing
 		if b.State() != Open || len(changes) != 1 {
 			t.Errorf("state %v after changes %v, want one, to open", b.State(), changes)
 		}
 	}
 }
 
-// Nothing of ForceOpen is left over when the breaker is closed again.
+// ForceOpen leaves no trace when the breaker has been closed again.
 func TestOneFailureAfterForceOpenDoesNotOpenIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := New(time.Second, nil)
@@ -216,8 +217,8 @@ func TestOneFailureAfterForceOpenDoesNotOpenIt(t *testing.T) {
 	})
 }
 
-// How many probes close it doubles each time that it opens soon after it was closed, up to a
-// bound; one that fails starts their count again; and after a good while it is one again.
+// The number of probes that close the breaker doubles each time that it opens soon after it was closed, up to a
+// bound. A failed probe restarts the count, and after a long enough time a single probe suffices again.
 func TestRelapsesTakeMoreProbes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := New(time.Second, nil)
@@ -255,8 +256,8 @@ func TestRelapsesTakeMoreProbes(t *testing.T) {
 	})
 }
 
-// Only an opening takes more probes, not a last probe that fails: however long Redis stays lost after
-// a relapse, as many close the breaker as it took at its beginning.
+// Only an opening increases the number of probes, not a failed last probe. However long Redis stays lost after a
+// relapse, the number needed to close the breaker stays the same.
 func TestFailedProbesDoNotTakeMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const retryAfter = time.Second
@@ -271,7 +272,7 @@ func TestFailedProbesDoNotTakeMore(t *testing.T) {
 		b.ForceOpen(errLost)
 		probe(nil)
 		b.ForceOpen(errLost)
-		for range 2 { // within the time of a relapse
+		for range 2 { // within the time that counts as a relapse
 			probe(nil)
 			probe(errLost)
 		}

@@ -9,12 +9,12 @@ import (
 	"github.com/goccy/go-yaml"
 )
 
-// runbooks is where those who are woken find what to do: on the default branch, since an alert
-// does not know where the documentation of the version in use is.
+// runbooks is the address of the instructions for each alert. It is on the default branch, since an alert does not
+// know the address of the documentation for the version in use.
 const runbooks = "https://github.com/tierlimit/tierlimit/blob/main/docs/operating.md"
 
-// Every alert leads to a section that says what to do, every section of an alert has one, and
-// promtool is told when it fires.
+// Every alert links to a section of instructions, every section belongs to an alert, and a case for promtool makes
+// each alert fire.
 func TestAlertsLeadToRunbooks(t *testing.T) {
 	alerts := alertRules(t)
 	page := pages(t)["operating.md"]
@@ -44,7 +44,7 @@ func TestAlertsLeadToRunbooks(t *testing.T) {
 	}
 }
 
-// alertRules are the annotations of each alert.
+// alertRules returns the annotations of each alert.
 func alertRules(t *testing.T) map[string]map[string]string {
 	t.Helper()
 	var file struct {
@@ -68,7 +68,7 @@ func alertRules(t *testing.T) map[string]map[string]string {
 	return alerts
 }
 
-// firedInTests are the alerts that a case for promtool expects to fire.
+// firedInTests returns the alerts that some case for promtool expects to fire.
 func firedInTests(t *testing.T) map[string]bool {
 	t.Helper()
 	var file struct {

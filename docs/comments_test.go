@@ -18,7 +18,7 @@ const module = "github.com/tierlimit/tierlimit/"
 // documented are the packages whose comments users read.
 var documented = []string{"tiered", "limit", "plan", "plan/traffic", "gcra", "embedded", "httplimit", "grpclimit", "promlimit", "otellimit", "rulesfile", "livepage", "tiertest", "serve"}
 
-// packageDoc is a package's documentation, with that of the files given in place of its own if there are any.
+// packageDoc returns a package's documentation, or that of the given sources if there are any.
 func packageDoc(t *testing.T, folder string, sources ...string) *doc.Package {
 	t.Helper()
 	fset := token.NewFileSet()
@@ -49,7 +49,7 @@ func packageDoc(t *testing.T, folder string, sources ...string) *doc.Package {
 	return p
 }
 
-// comments are a package's comments, by the names that they are of, and the names that it exports.
+// comments returns a package's comments by the names they belong to, and the names that the package exports.
 func comments(p *doc.Package) (texts map[string]string, names map[string]bool) {
 	texts, names = map[string]string{"package": p.Doc}, make(map[string]bool)
 	add := func(name, text string) { texts[name], names[name] = text, true }
@@ -96,8 +96,8 @@ func comments(p *doc.Package) (texts map[string]string, names map[string]bool) {
 
 var unlinked = regexp.MustCompile(`\[\*?(?:\w+\.)?[A-Z]\w*(?:\.[A-Z]\w*)?\]`)
 
-// deadLinks are links in a package's comments to what does not exist, and what looks like a link
-// and is none, because its package is not imported.
+// deadLinks returns links in a package's comments that lead nowhere. It also returns text that looks like a link but
+// is none, because its package is not imported.
 func deadLinks(p *doc.Package, names map[string]map[string]bool) (dead []string) {
 	texts, _ := comments(p)
 	for of, text := range texts {
@@ -143,7 +143,7 @@ func deadLinks(p *doc.Package, names map[string]map[string]bool) (dead []string)
 	return dead
 }
 
-// The links in comments lead somewhere on pkg.go.dev.
+// Links in comments lead to existing names on pkg.go.dev.
 func TestLinksInCommentsLeadSomewhere(t *testing.T) {
 	names := make(map[string]map[string]bool)
 	for _, folder := range documented {

@@ -1,3 +1,3 @@
-// Package docs is the folder of the documentation, see README.md there. It has no code but tests, which
-// hold the pages to what they say.
+// Package docs is the folder of the documentation, see its README.md. Its only code is tests, which check that the
+// pages are true.
 package docs

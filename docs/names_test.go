@@ -15,8 +15,8 @@ import (
 	"testing"
 )
 
-// everyPage is all pages of the repository by their paths from its root, the changelog left out:
-// that speaks of what was.
+// everyPage returns all pages of the repository by their paths from its root, except the changelog, which describes
+// the past.
 func everyPage(t *testing.T) map[string]string {
 	t.Helper()
 	all := make(map[string]string)
@@ -35,7 +35,7 @@ func everyPage(t *testing.T) map[string]string {
 	return all
 }
 
-// tree is the paths of all files of the repository, from its root.
+// tree returns the paths of all files of the repository, from its root.
 func tree(t *testing.T) (all []string) {
 	t.Helper()
 	err := fs.WalkDir(os.DirFS(".."), ".", func(path string, entry fs.DirEntry, err error) error {
@@ -61,7 +61,7 @@ var (
 	span  = regexp.MustCompile("`([^`\n]+)`")
 )
 
-// spans are the pieces of code in a page's prose and tables.
+// spans returns the pieces of inline code in a page's prose and tables.
 func spans(text string) (all []string) {
 	for _, m := range span.FindAllStringSubmatch(block.ReplaceAllString(text, ""), -1) {
 		all = append(all, m[1])
@@ -69,8 +69,8 @@ func spans(text string) (all []string) {
 	return all
 }
 
-// exported is what the packages that pages speak of export: "tiered.Open", "tiered.Rule.Allow",
-// "limit.Decision.Allowed", and the last two also as "Rule.Allow" and "Decision.Allowed".
+// exported returns the exported names of the packages that pages describe: "tiered.Open", "tiered.Rule.Allow" and
+// "limit.Decision.Allowed". Members also appear without their package, as "Rule.Allow" and "Decision.Allowed".
 func exported(t *testing.T) (names, types map[string]bool) {
 	t.Helper()
 	names, types = make(map[string]bool), make(map[string]bool)
@@ -143,17 +143,17 @@ func receiver(x ast.Expr) string {
 	return ""
 }
 
-// values are names by which pages call a value, and its type.
+// values maps names that pages use for a value to the value's type.
 var values = map[string]string{
 	"rule": "Rule", "search": "Rule", "tokens": "Rule", "limiter": "Limiter", "d": "Decision", "hold": "Hold", "slot": "Slot", "grants": "Grants", "proxies": "Proxies", "rules": "Rules",
 }
 
-// ofOthers are names of other libraries, whose types have the same names as types of this one.
+// ofOthers are names in other libraries whose types have the same names as types of this one.
 var ofOthers = map[string]bool{"Client.AutoPipeline": true, "Result.Allowed": true}
 
 var qualified = regexp.MustCompile(`\b([A-Za-z]\w*)\.([A-Z]\w*)(?:\.([A-Z]\w*))?`)
 
-// undeclared is what a page says of the exported names of the library that none of them is.
+// undeclared returns the names in a page that look like exported names of the library and do not exist.
 func undeclared(text string, names, types map[string]bool) (all []string) {
 	packages := make(map[string]bool)
 	for name := range names {
@@ -183,8 +183,8 @@ func undeclared(text string, names, types map[string]bool) (all []string) {
 	return all
 }
 
-// The functions, options, methods and fields that a page names exist, also those that are in no
-// snippet, which TestSnippetsCompile compiles.
+// The functions, options, methods and fields that a page names exist, even if they are in no snippet that
+// TestSnippetsCompile compiles.
 func TestNamedFunctionsExist(t *testing.T) {
 	names, types := exported(t)
 	for page, text := range everyPage(t) {
@@ -206,7 +206,7 @@ var (
 	lawListed = regexp.MustCompile("`([^`]+)`(°?)")
 )
 
-// testFunctions are the folders that have a function of a test's name.
+// testFunctions returns the folders that have a test function of each name.
 func testFunctions(t *testing.T) map[string][]string {
 	t.Helper()
 	all := make(map[string][]string)
@@ -250,9 +250,8 @@ func TestNamedTestsAndFilesExist(t *testing.T) {
 	}
 }
 
-// wrongLists is what is wrong with the lists of tests in the page of the laws: each has all tests
-// that cite the law in their names, under the packages that have them, and those that do not
-// cite it are marked.
+// wrongLists returns what is wrong with the lists of tests in the page of the laws. Each list has all tests that cite
+// the law in their names, under the packages that have them. Tests that do not cite the law are marked.
 func wrongLists(page string, functions map[string][]string) (wrong []string) {
 	listed := make(map[string]map[string]bool)
 	for _, section := range strings.Split(page, "\n## ") {
@@ -308,7 +307,7 @@ func TestLawsListTheirTests(t *testing.T) {
 
 var logged = regexp.MustCompile("(?m)^\\| (WARN|INFO|ERROR) \\| `tierlimit: ([^`]+?)(?: \\.\\.\\.)?`")
 
-// messages are what the packages log under the name of the library: level and text.
+// messages returns the level and text of each message that the packages log under the library's name.
 func messages(t *testing.T) (all [][2]string) {
 	t.Helper()
 	for _, folder := range []string{"tiered", "internal/outage", "internal/lease", "rulesfile"} {
@@ -337,7 +336,7 @@ func messages(t *testing.T) (all [][2]string) {
 					for b, isSum := argument.(*ast.BinaryExpr); isSum; b, isSum = argument.(*ast.BinaryExpr) {
 						argument = b.X
 					}
-					// What is limited to one line in 10 s has its kind before the message, of a word or two.
+					// A message that is limited to one line in 10 s comes after its kind, which is a word or two.
 					if literal, ok := argument.(*ast.BasicLit); ok && strings.Count(literal.Value, " ") > 1 {
 						message := strings.TrimPrefix(strings.Trim(literal.Value, `"`), "tierlimit: ")
 						all = append(all, [2]string{strings.ToUpper(f.Sel.Name), message})
@@ -350,8 +349,7 @@ func messages(t *testing.T) (all [][2]string) {
 	return all
 }
 
-// operating.md has all lines of the log, each at its level, and no others: it is where those look
-// who search for a line.
+// operating.md describes all log lines, each at its level, and no others, because operators look there for a line.
 func TestLoggedLinesAreDescribed(t *testing.T) {
 	described := logged.FindAllStringSubmatch(everyPage(t)["docs/operating.md"], -1)
 	found := make(map[string]bool)

@@ -1,5 +1,5 @@
-// Package docs_test holds the documentation to what it says: its Go compiles, and its index and
-// links lead to what there is.
+// Package docs_test checks that the documentation is true: its Go compiles, and its index and links lead to existing
+// pages and headings.
 package docs_test
 
 import (
@@ -22,15 +22,15 @@ import (
 	"testing"
 )
 
-// A snippet is Go in a page: a whole program or file, or a fragment, which is compiled as the body
-// of a function, beside testdata/prelude.go, which declares what fragments take for granted. What
-// else a fragment needs stands in a comment before it, which readers do not see:
+// A snippet is Go in a page: a whole program or file, or a fragment. A fragment is compiled as the body of a
+// function, beside testdata/prelude.go, which declares the names that all fragments may use. A comment before a
+// fragment, which readers do not see, declares further names:
 //
 //	<!-- go: var tenant string; var quota *tiered.Rule -->
 //
-// A block written { ... } stands for code of the reader's. A fragment that begins with func, type
-// or var is compiled outside of a function. A comment may also name the module that has what a
-// snippet imports, if that is not one of go.work: <!-- go in bench: ... -->.
+// A block written { ... } stands for the reader's own code. A fragment that begins with func, type or var is compiled
+// outside of a function. If no module of go.work has a snippet's imports, the comment names the module that has them:
+// <!-- go in bench: ... -->.
 type snippet struct {
 	page    string
 	line    int
@@ -41,7 +41,7 @@ type snippet struct {
 
 var fence = regexp.MustCompile("(?m)(?:^<!-- go(?: in ([a-z/]+))?:([^>]*)-->\n\n?)?^```go\n((?s:.*?))^```$")
 
-// snippetsOf are the snippets of a page.
+// snippetsOf returns the snippets of a page.
 func snippetsOf(page, text string) (all []snippet) {
 	for _, m := range fence.FindAllStringSubmatchIndex(text, -1) {
 		group := func(i int) string {
@@ -59,7 +59,7 @@ func snippetsOf(page, text string) (all []snippet) {
 	return all
 }
 
-// packages are those that fragments may use without an import, by name.
+// packages are the packages that fragments may use without an import, by name.
 var packages = map[string]string{
 	"context": "context", "errors": "errors", "fmt": "fmt", "log": "log", "os": "os", "time": "time", "http": "net/http", "slog": "log/slog", "tls": "crypto/tls", "x509": "crypto/x509", "trace": "go.opentelemetry.io/otel/trace", "testing": "testing", "synctest": "testing/synctest",
 	"redis": "github.com/redis/go-redis/v9", "prometheus": "github.com/prometheus/client_golang/prometheus",
@@ -73,14 +73,14 @@ func init() {
 	}
 }
 
-// file is the snippet as a file of Go.
+// file returns the snippet as a Go file.
 func (s snippet) file() ([]byte, error) {
 	text := strings.ReplaceAll(s.text, "{ ... }", "{}")
 	if strings.HasPrefix(text, "package ") {
-		return []byte(regexp.MustCompile(`^package \w+`).ReplaceAllString(text, "package snippet")), nil // no main to be linked
+		return []byte(regexp.MustCompile(`^package \w+`).ReplaceAllString(text, "package snippet")), nil // no main to link
 	}
 	if !regexp.MustCompile(`^(//.*\n)*(func|type|var) `).MatchString(text) {
-		text = fmt.Sprintf("func line%d() error {\n%s\n%s\npanic(0)}\n", s.line, s.declare, text) // it may return an error, or not
+		text = fmt.Sprintf("func line%d() error {\n%s\n%s\npanic(0)}\n", s.line, s.declare, text) // may return an error
 	} else {
 		text = s.declare + "\n" + text
 	}
@@ -116,8 +116,8 @@ func (s snippet) file() ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// withUses adds a use of each variable behind its declaration: what a fragment declares is for the
-// reader to use.
+// withUses adds a use after each declaration of a variable, because a fragment may declare variables for the reader
+// to use.
 func withUses(statements []ast.Stmt) (all []ast.Stmt) {
 	for _, statement := range statements {
 		all = append(all, statement)
@@ -145,8 +145,8 @@ func withUses(statements []ast.Stmt) (all []ast.Stmt) {
 	return all
 }
 
-// compile compiles snippets, in their modules and without writing into them. The error says page
-// and line of each that does not compile.
+// compile compiles snippets in their modules, without writing into the modules. The error has the page and line of
+// each snippet that does not compile.
 func compile(t *testing.T, snippets []snippet) error {
 	t.Helper()
 	root, err := filepath.Abs("..")
@@ -167,9 +167,9 @@ func compile(t *testing.T, snippets []snippet) error {
 		name := strings.ReplaceAll(s.page, ".", "_")
 		whole := strings.HasPrefix(s.text, "package ")
 		if whole {
-			name = filepath.Join(name, fmt.Sprint("line", s.line)) // a package of its own
+			name = filepath.Join(name, fmt.Sprint("line", s.line)) // a whole file is a package of its own
 		}
-		// The compiler calls the file by this name.
+		// This name appears in the compiler's errors.
 		written := filepath.Join(scratch, fmt.Sprintf("%s.line%d.go", strings.ReplaceAll(s.page, "/", "_"), s.line))
 		if err := os.WriteFile(written, text, 0o600); err != nil {
 			t.Fatal(err)
@@ -237,8 +237,8 @@ func TestSnippetsCompile(t *testing.T) {
 	}
 }
 
-// The test above can fail: of what does not compile the page and the line are said. All of it is
-// compiled at once, each on a page of its own, beside a snippet that compiles.
+// TestSnippetsCompile can fail: errors have the page and line of each snippet that does not compile. All snippets are
+// compiled at once, each on its own page, beside a snippet that compiles.
 func TestWhatDoesNotCompileIsFound(t *testing.T) {
 	const good = "text\n\n```go\nd, err := search.Allow(ctx, userID)\nif err != nil { ... }\n```\n"
 	if err := compile(t, snippetsOf("good.md", good)); err != nil {
@@ -270,8 +270,7 @@ func TestWhatDoesNotCompileIsFound(t *testing.T) {
 
 var link = regexp.MustCompile(`\]\(([^)#:]+)?(#[^)]*)?\)`)
 
-// The index leads to every page of docs, and links of all pages to what there is, headings
-// included.
+// The index links to every page of docs, and the links of all pages lead to existing pages and headings.
 func TestLinksLeadSomewhere(t *testing.T) {
 	all := everyPage(t)
 	for page := range all {
@@ -299,7 +298,7 @@ func TestLinksLeadSomewhere(t *testing.T) {
 
 var heading = regexp.MustCompile(`(?m)^#+ (.*)$`)
 
-// headings are a page's headings as links name them.
+// headings returns a page's headings in the form of link anchors.
 func headings(text string) (all []string) {
 	seen := make(map[string]int)
 	for _, m := range heading.FindAllStringSubmatch(text, -1) {

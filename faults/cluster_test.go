@@ -10,9 +10,9 @@ import (
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
-// Law 3: slots move from node to node under traffic, at last to a new node that has
-// never seen the script, while the nodes' script caches are emptied again and again.
-// No caller notices, and every grant is charged exactly once.
+// Law 3: slots move from node to node under traffic, and finally to a new node that has never seen the script.
+// Meanwhile the nodes' script caches are emptied again and again. No caller notices, and every grant is charged
+// exactly once.
 func TestLaw3ReshardingUnderTraffic(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 3)
@@ -82,7 +82,7 @@ func slotsOf(t *testing.T, node *redistest.Server, prefix string) (slots []int) 
 	return slots
 }
 
-// errorsSaid is how often a server has answered with an error of that code.
+// errorsSaid returns how often a server has answered with an error of that code.
 func errorsSaid(t *testing.T, node *redistest.Server, code string) int {
 	t.Helper()
 	info, err := node.Client(t).Info(context.Background(), "errorstats").Result()

@@ -13,9 +13,9 @@ import (
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
-// Law 3 in a failover under traffic: the master is killed and its replica takes over.
-// Redis then decides about all keys again, and nothing is charged twice. What a replica
-// had no copy of is lost: docs/failover.md has the figures that this logs.
+// Law 3 in a failover under traffic: the master is killed and its replica takes over. Redis then decides about all
+// keys again, and nothing is charged twice. Writes that the replica had not received are lost: docs/failover.md has
+// the figures that this test logs.
 func TestLaw3Failover(t *testing.T) {
 	t.Parallel()
 	t.Run("cluster", func(t *testing.T) {
@@ -41,7 +41,7 @@ func TestLaw3Failover(t *testing.T) {
 			f := c.failover
 			f.master, f.replica = sentinel.Master(), sentinel.Replica()
 			lost, sinceCut := f.run(t, sentinel.Client(t))
-			// The last of the keys may not have been charged again yet on a busy machine.
+			// On a busy machine, the last of the keys may not have been charged again yet.
 			if lost > max(100, sinceCut/10) {
 				t.Errorf("%d units lost, want what was on its way when the master died; %d since the cut are known to who granted them", lost, sinceCut)
 			}
@@ -51,14 +51,14 @@ func TestLaw3Failover(t *testing.T) {
 
 type failover struct {
 	master, replica *redistest.Server
-	// cut: before it dies, the master goes on for a while without its replica.
+	// If cut is set, the master goes on for a while without its replica before it dies.
 	cut bool
-	// needsReplica: the master accepts writes only while it has a replica.
+	// If needsReplica is set, the master accepts writes only while it has a replica.
 	needsReplica bool
 }
 
-// run kills the master under traffic and returns how many units Redis has lost, and how
-// many the master granted after its replica was cut off.
+// run kills the master under traffic. It returns how many units Redis has lost, and how many the master granted
+// after its replica was cut off.
 func (f failover) run(t *testing.T, client redis.UniversalClient) (lost, sinceCut int64) {
 	ctx, admin, replica := context.Background(), f.master.Client(t), f.replica.Client(t)
 	l := newLimiter(t, client, "tl")
@@ -107,8 +107,8 @@ func (f failover) run(t *testing.T, client redis.UniversalClient) (lost, sinceCu
 	return lost, sinceCut
 }
 
-// Law 11 in a failover to a replica that lacks what was granted last: this is noticed by the
-// heartbeats, no second quota is granted, and what is missing is charged again.
+// Law 11 in a failover to a replica that lacks the last grants: heartbeats show the loss, no second quota is
+// granted, and the missing units are charged again.
 func TestLaw11FailoverGrantsNoSecondQuota(t *testing.T) {
 	t.Parallel()
 	const quota, replicated, missing = 1000, 300, 500
@@ -137,7 +137,7 @@ func TestLaw11FailoverGrantsNoSecondQuota(t *testing.T) {
 
 	sentinel.Master().Kill()
 	awaitPromotion(t, replica)
-	for range 2 { // the limiter has acted on the first once it sends the second
+	for range 2 { // when the limiter sends the second, it has acted on the first
 		last := lastHeartbeat(t, replica, "tl")
 		redistest.Eventually(t, "the new master gets a heartbeat", func() bool { return lastHeartbeat(t, replica, "tl") > last })
 	}
@@ -156,7 +156,7 @@ func TestLaw11FailoverGrantsNoSecondQuota(t *testing.T) {
 	}
 }
 
-// cutReplica cuts a master off from its replica, which cannot come back.
+// cutReplica cuts a master off from its replica, which cannot reconnect.
 func cutReplica(t *testing.T, master *redis.Client) {
 	t.Helper()
 	for _, command := range [][]any{
@@ -169,19 +169,17 @@ func cutReplica(t *testing.T, master *redis.Client) {
 	}
 }
 
-// awaitLostHeartbeats waits until the master has answered two heartbeats that its replica lacks, of
-// which one may have missed its deadline. Without any, nobody could know that the replica lacks
-// something.
+// awaitLostHeartbeats waits until the master has answered two heartbeats that its replica lacks, one of which may
+// have missed its deadline. Without such heartbeats, nobody could know that the replica lacks anything.
 func awaitLostHeartbeats(t *testing.T, master, replica *redis.Client, prefix string) {
 	t.Helper()
-	// The limiter has acted on a heartbeat once it sends the next one.
+	// When the limiter sends a heartbeat, it has acted on the one before.
 	redistest.Eventually(t, "the replica lacks heartbeats", func() bool {
 		return lastHeartbeat(t, master, prefix) > lastHeartbeat(t, replica, prefix)+2
 	})
 }
 
-// lastHeartbeat is the number of the newest heartbeat that a server has of the only limiter with a
-// prefix.
+// lastHeartbeat returns the number of the newest heartbeat that a server has from the only limiter with a prefix.
 func lastHeartbeat(t *testing.T, server *redis.Client, prefix string) int64 {
 	t.Helper()
 	keys, err := server.Keys(t.Context(), prefix+":*:heartbeats:*").Result()

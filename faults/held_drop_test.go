@@ -17,14 +17,14 @@ import (
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
-// dropped is a holder in this process that can be ended as SIGKILL ends a process: from one
-// moment to the next Redis hears nothing more of it, and it writes down nothing more. What was on
-// its way to Redis then may still be run.
+// dropped is a holder in this process that can be ended as SIGKILL ends a process: from one moment to the next
+// Redis hears nothing more from it, and it writes nothing more into its journal. Redis may still run commands that
+// were on their way.
 type dropped struct {
 	*holder
 	client *redis.Client
 	stop   chan struct{}
-	events *atomic.Int64 // of all of them
+	events *atomic.Int64 // events of all holders
 
 	mu          sync.Mutex // guards the fields below
 	dead        bool
@@ -34,7 +34,7 @@ type dropped struct {
 
 var errDead = errors.New("the holder is dead")
 
-// startDropped starts one; its journal comes when it has ended.
+// startDropped starts a holder, and calls ended with its journal when it has ended.
 func startDropped(t *testing.T, server *redistest.Server, prefix, name string, events *atomic.Int64, ended func(journal)) *dropped {
 	t.Helper()
 	d := &dropped{events: events, stop: make(chan struct{}), connections: make(map[net.Conn]struct{})}
@@ -49,7 +49,7 @@ func startDropped(t *testing.T, server *redistest.Server, prefix, name string, e
 	}
 	go func() {
 		d.run(d.stop)
-		_ = d.close() // it cannot tell Redis, as it is dead
+		_ = d.close() // cannot tell Redis, as the holder is dead
 		_ = d.client.Close()
 		ended(d.journal)
 	}()
@@ -81,7 +81,7 @@ func (d *dropped) write(e event) bool {
 	return true
 }
 
-// drop ends it. The goroutines of its limiter go on for a moment, cut off from all.
+// drop ends the holder. The goroutines of its limiter go on for a moment without any connection.
 func (d *dropped) drop() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -92,8 +92,8 @@ func (d *dropped) drop() {
 	close(d.stop)
 }
 
-// Laws 1, 3, 12 and 13 of what is held by limiters that end from one moment to the next, many
-// times, in the middle of whatever they do. They are in one process, so that there can be many.
+// Laws 1, 3, 12 and 13 for slots and holds: limiters end from one moment to the next, many times, whatever they are
+// doing. They are in one process, so that there can be many.
 func TestLaw13LimitersAreDropped(t *testing.T) {
 	t.Parallel()
 	server, prefix := redistest.Start(t), redistest.Prefix()

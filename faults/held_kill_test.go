@@ -21,11 +21,11 @@ import (
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
-// killsVariable is how many holders are killed in the long form of these tests, of which one in
-// twenty is a process.
+// killsVariable is the environment variable that selects the long form of these tests. Its value is the number of
+// holders to kill, of which one in twenty is a process.
 const killsVariable = "FAULTS_KILLS"
 
-// kills is how many holders a test kills: a few, or a part of those of the long form.
+// kills returns how many holders a test kills: a few, or in the long form a part of all.
 func kills(t *testing.T, few int, part func(all int) int) int {
 	t.Helper()
 	all := os.Getenv(killsVariable)
@@ -39,7 +39,7 @@ func kills(t *testing.T, few int, part func(all int) int) int {
 	return max(few, part(n))
 }
 
-// holderOptions are those of holders' limiters.
+// holderOptions returns the options of holders' limiters.
 func holderOptions(prefix string) []tiered.Option {
 	return []tiered.Option{
 		tiered.Prefix(prefix), tiered.Deadline(100 * time.Millisecond), tiered.Logger(slog.New(slog.DiscardHandler)),
@@ -47,7 +47,7 @@ func holderOptions(prefix string) []tiered.Option {
 	}
 }
 
-// hold is the life of a worker that is a holder, until its standard input ends.
+// hold runs a worker that is a holder, until its standard input ends.
 func hold(t task) error {
 	l, err := tiered.OpenURL(t.URL, holderOptions(t.Prefix)...)
 	if err != nil {
@@ -66,26 +66,26 @@ func hold(t task) error {
 		close(stop)
 	}()
 	h.run(stop)
-	// The network is mended by now, but Redis may still count as lost for some seconds, and Close gives up the
-	// settlements that wait for it then.
+	// The network works again by now, but Redis may still count as lost for some seconds. Close would give up the
+	// settlements that still wait for Redis then.
 	within, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if err := l.ChargeRest(within); err != nil {
 		return err
 	}
-	_ = h.close() // fails where the master that the holder knew has been killed
+	_ = h.close() // fails if the master that the holder knew has been killed
 	return nil
 }
 
-// holders are processes that hold slots and units, of which some are killed, and replaced.
+// holders are processes that hold slots and units. Some of them are killed and replaced.
 type holders struct {
 	t       *testing.T
 	prefix  string
 	dir     string
-	urls    []string // of their Redis, which may be several ways to it
+	urls    []string // URLs of their Redis; several URLs are several ways to it
 	running []*holderProcess
 	started int
-	ended   time.Time // when the last one was
+	ended   time.Time // when the last process ended
 }
 
 type holderProcess struct {
@@ -105,7 +105,7 @@ func startHolders(t *testing.T, count int, urls ...string) *holders {
 	return h
 }
 
-// start starts a process at a place.
+// start starts a process at a place in running.
 func (h *holders) start(place int) {
 	h.t.Helper()
 	name := fmt.Sprint("h", h.started)
@@ -117,7 +117,7 @@ func (h *holders) start(place int) {
 	}
 }
 
-// awaitBusy waits until a process has done something more.
+// awaitBusy waits until a process has written more into its journal.
 func (h *holders) awaitBusy(place int) {
 	h.t.Helper()
 	size := func() int64 {
@@ -131,16 +131,16 @@ func (h *holders) awaitBusy(place int) {
 	redistest.Eventually(h.t, "a process that holds units does something", func() bool { return size() > before+5000 })
 }
 
-// kill kills a process, also one that is stopped.
+// kill kills a process, even a stopped one.
 func (h *holders) kill(place int) {
 	h.t.Helper()
 	w := h.running[place]
 	w.signal(h.t, unix.SIGKILL)
-	_ = w.cmd.Wait() // says that it was killed
+	_ = w.cmd.Wait() // returns an error, because the process was killed
 	h.ended = time.Now()
 }
 
-// end ends all processes: some are killed, and the others told to end.
+// end ends all processes: it kills some, and tells the others to end.
 func (h *holders) end() {
 	h.t.Helper()
 	for i, w := range h.running {
@@ -155,7 +155,7 @@ func (h *holders) end() {
 	}
 }
 
-// outcome is that of all processes that there were.
+// outcome returns the outcome of all processes that were ever started.
 func (h *holders) outcome(client redis.UniversalClient) *outcome13 {
 	h.t.Helper()
 	o := &outcome13{t: h.t, prefix: h.prefix, client: client, ended: h.ended}
@@ -165,8 +165,8 @@ func (h *holders) outcome(client redis.UniversalClient) *outcome13 {
 	return o
 }
 
-// Laws 1, 3, 12 and 13 of what is held: processes acquire slots and hold units while they are
-// killed and stopped at random, and while the network between them and Redis fails.
+// Laws 1, 3, 12 and 13 for slots and holds: processes acquire slots and hold units while they are killed and
+// stopped at random, and while the network between them and Redis fails.
 func TestLaw13ProcessesAreKilledAndStopped(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -196,9 +196,9 @@ func TestLaw13ProcessesAreKilledAndStopped(t *testing.T) {
 	for i := range killed {
 		place := rand.IntN(len(h.running))
 		if i%4 == 0 {
-			// Every other time it stands still for longer than its slots and holds last, and then goes
-			// on: its first look must tell it that its slots are lost. The other times it stands still
-			// for a shorter time, and is killed while it does so or goes on.
+			// Every other time, the process stands still for longer than its slots and holds last, and then goes
+			// on: its first look must tell it that its slots are lost. The other times it stands still for a
+			// shorter time, and is killed during or after that time.
 			place = i / 4 % len(h.running)
 			longer := i%8 == 0
 			h.running[place].signal(t, unix.SIGSTOP)
@@ -225,7 +225,7 @@ func TestLaw13ProcessesAreKilledAndStopped(t *testing.T) {
 	h.outcome(server.Client(t)).checkSlotsAndHolds()
 }
 
-// Law 13 while slots of a Cluster move to another node and back.
+// Law 13 holds while slots of a Cluster move to another node and back.
 func TestLaw13ReshardingWhileUnitsAreHeld(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 2)
@@ -251,9 +251,9 @@ func TestLaw13ReshardingWhileUnitsAreHeld(t *testing.T) {
 	h.outcome(cluster.Client(t)).checkSlotsAndHolds()
 }
 
-// Law 13 in a failover to a replica that is copied to after Redis has answered: what it has not
-// received is lost, and may be acquired once more until those who hold it have told Redis. After
-// that at most n are held again, and nothing leaks.
+// Law 13 in a failover to a replica with asynchronous replication: slots that the replica has not received are
+// lost, and may be acquired once more until their holders have told Redis. After that at most n are held again, and
+// nothing leaks.
 func TestLaw13FailoverWhileUnitsAreHeld(t *testing.T) {
 	t.Parallel()
 	sentinel := redistest.StartSentinel(t)
@@ -263,7 +263,7 @@ func TestLaw13FailoverWhileUnitsAreHeld(t *testing.T) {
 	sentinel.Master().Kill()
 	replica := sentinel.Replica().Client(t)
 	awaitPromotion(t, replica)
-	// Until all have told, and those that hold too many have released them.
+	// By then all holders have told Redis, and holders of too many units have released them.
 	until := monotonic() + int64(holderTTL) + int64(holderSlow)
 	redistest.Eventually(t, "what was lost is held by nobody any more", func() bool { return monotonic() > until })
 	h.kill(0)
@@ -276,17 +276,17 @@ func TestLaw13FailoverWhileUnitsAreHeld(t *testing.T) {
 	o.checkSlots(killed, until)
 }
 
-// outcome13 is what is left when all holders have ended.
+// outcome13 is what the holders have left behind when all have ended.
 type outcome13 struct {
 	t        *testing.T
 	prefix   string
 	client   redis.UniversalClient
-	ended    time.Time // the last of them
+	ended    time.Time // when the last holder ended
 	journals []journal
 }
 
-// checkSlotsAndHolds checks all that must be so if Redis has lost nothing. It is no t.Helper: the line
-// that a failure names is that of the check.
+// checkSlotsAndHolds checks everything that must hold if Redis has lost nothing. It does not call t.Helper, so that
+// a failure names the line of the check.
 func (o *outcome13) checkSlotsAndHolds() {
 	o.checkNothingLeaks()
 	o.checkSlots(0, 0)
@@ -294,7 +294,7 @@ func (o *outcome13) checkSlotsAndHolds() {
 	o.checkWindows()
 }
 
-// checkNothingLeaks waits until the time by which Redis must have forgotten whoever held slots.
+// checkNothingLeaks waits until Redis must have forgotten all holders of slots, and checks that it has.
 func (o *outcome13) checkNothingLeaks() {
 	o.t.Helper()
 	time.Sleep(time.Until(o.ended.Add(holderTTL + time.Second)))
@@ -306,8 +306,8 @@ func (o *outcome13) checkNothingLeaks() {
 	}
 }
 
-// checkSlots checks that never more slots were held than may be. From a time to another, in which
-// Redis may have lost a part of what it knew, it is up to twice as many.
+// checkSlots checks that never more units were held than the limit allows. Between the times from and to, in which
+// Redis may have lost part of its data, up to twice as many may be held.
 func (o *outcome13) checkSlots(from, to int64) {
 	o.t.Helper()
 	var all []belief
@@ -324,14 +324,14 @@ func (o *outcome13) checkSlots(from, to int64) {
 	}
 }
 
-// balance13 is what is known of the charges of a key.
+// balance13 has bounds on the charges of a key.
 type balance13 struct {
 	rule, key   string
 	least, most int64
 }
 
-// checkAccounts checks that what each holder used is charged exactly once, more than was held
-// included, and that what it left behind is kept or given back as its rule says.
+// checkAccounts checks that the units each holder used are charged exactly once, also if it used more than it held.
+// Units of holds that it left behind are kept or given back, as the rule says.
 func (o *outcome13) checkAccounts() {
 	o.t.Helper()
 	accounts := make(map[[2]string]*balance13)
@@ -367,7 +367,7 @@ func (o *outcome13) checkAccounts() {
 		if a.rule != rule.Name() {
 			rule = rules.units[2]
 		}
-		d, err := rule.Peek(context.Background(), a.key, 1) // gives back what has ended, as the rule says
+		d, err := rule.Peek(context.Background(), a.key, 1) // gives back ended holds if the rule says so
 		if err != nil || d.Degraded() {
 			o.t.Fatalf("peek at %q: %+v, %v; want Redis's answer", a.key, d, err)
 		}
@@ -381,7 +381,7 @@ func (o *outcome13) checkAccounts() {
 	}
 }
 
-// checkWindows checks that what is held and was used never exceeded the limit in a window.
+// checkWindows checks that the units held and used in a window never exceeded the limit.
 func (o *outcome13) checkWindows() {
 	o.t.Helper()
 	of := make(map[[2]string][]*charge)
@@ -401,7 +401,7 @@ func (o *outcome13) checkWindows() {
 		}
 	}
 	o.t.Logf("at most %d units of %d in a window, held or used", fills, windowUnits)
-	if fills < windowUnits/4 { // half of them with a load of 16, where many answers are lost: of what those granted nothing is known
+	if fills < windowUnits/4 { // with a load of 16, half of them: many answers are lost, and their grants unknown
 		o.t.Error("the test shows little")
 	}
 }

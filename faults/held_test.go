@@ -8,18 +8,18 @@ import (
 	"time"
 )
 
-// belief is a time from which and until which a holder was sure to hold units: from its first look at a
-// slot to the last that found it held. That is directly before the slot was released, and otherwise up to
-// 10 ms before the holder, if it was running, knew of the loss. How long one that stood still would have
-// been sure cannot be seen from outside; but its first look after the pause is counted, so a holder that
-// then still believes is found out.
+// belief is a time during which a holder was sure to hold units: from its first look at a slot to the last look
+// that found the slot held. The last look is directly before the slot was released. If the slot was lost instead,
+// it is up to 10 ms before a running holder knew of the loss. How long a holder that stood still would have been
+// sure cannot be seen from outside. But its first look after the pause is counted, so a holder that still believes
+// then is found out.
 type belief struct {
 	key         string
 	units       int64
 	from, until int64
 }
 
-// beliefs are those of all slots of a journal.
+// beliefs returns the beliefs about all slots of a journal.
 func (j journal) beliefs() (all []belief) {
 	of := make(map[int64]int)
 	for _, e := range j {
@@ -37,8 +37,8 @@ func (j journal) beliefs() (all []belief) {
 	return all
 }
 
-// mostHeld is the most units of a key that were held at one moment which is not from a certain
-// time to another, and the most at any moment.
+// mostHeld returns the most units of a key that were held at any moment outside the time between from and to, and
+// the most at any moment at all.
 func mostHeld(all []belief, from, to int64) (most, ever int64) {
 	type step struct{ at, units int64 }
 	steps := make(map[string][]step)
@@ -62,13 +62,14 @@ func mostHeld(all []belief, from, to int64) (most, ever int64) {
 type charge struct {
 	rule, key      string
 	estimate, used int64
-	at             int64 // of Redis's clock, when it was charged; 0: the holder was not told that it was
-	settling       int64 // and when it was about to be settled; never: math.MaxInt64
-	made           int64 // and when this had surely been done; never: math.MaxInt64
-	cancelled      bool  // it was refused, and surely cancelled
+	at             int64 // when it was charged, on Redis's clock; 0 if the holder did not learn that it was
+	settling       int64 // when it was about to be settled, on Redis's clock; math.MaxInt64 if never
+	made           int64 // when it had certainly been settled, on Redis's clock; math.MaxInt64 if never
+	cancelled      bool  // it was refused, and certainly cancelled
 }
 
-// charges are all holds of a journal. lost is of how many Redis did not know when they were settled.
+// charges returns all holds of a journal. lost is the number of holds that Redis no longer knew when they were
+// settled.
 func (j journal) charges() (all []*charge, lost int64) {
 	of := make(map[int64]*charge)
 	type open struct {
@@ -107,7 +108,7 @@ func (j journal) charges() (all []*charge, lost int64) {
 	return all, lost
 }
 
-// inTheEnd is what a hold may be charged once its holder has ended and its life is over.
+// inTheEnd returns the units that a hold may be charged once its holder has ended and its life is over.
 func (c *charge) inTheEnd(givenBack bool) (least, most int64) {
 	unsettled := c.estimate
 	if givenBack {
@@ -123,10 +124,11 @@ func (c *charge) inTheEnd(givenBack bool) (least, most int64) {
 	case c.at > 0:
 		return unsettled, unsettled
 	}
-	return 0, unsettled // perhaps it was charged, perhaps it was not
+	return 0, unsettled // the hold may or may not have been charged
 }
 
-// at is the least that a hold whose holder was told of it counts at a time of Redis's clock.
+// countsAt returns the least that a hold counts at a time on Redis's clock, if its holder learned that it was
+// charged.
 func (c *charge) countsAt(now int64, givenBack bool) int64 {
 	over := givenBack && now >= c.at+holderTTL.Microseconds()
 	switch {
@@ -140,12 +142,12 @@ func (c *charge) countsAt(now int64, givenBack bool) int64 {
 	return c.estimate
 }
 
-// fullest is the most units that are held or were used in a window, at any time: of the charges of
-// a key, none of which is settled with more than its estimate.
+// fullest returns the most units that were held or used in any window. The charges are those of one key, and none
+// is settled with more than its estimate.
 func fullest(all []*charge, givenBack bool) (most int64) {
 	slices.SortFunc(all, func(a, b *charge) int { return cmp.Compare(a.at, b.at) })
 	first := 0
-	for last, c := range all { // it changes for the worse only when something is charged
+	for last, c := range all { // the count can grow only when something is charged
 		for all[first].at <= c.at-window.Microseconds() {
 			first++
 		}
@@ -158,7 +160,7 @@ func fullest(all []*charge, givenBack bool) (most int64) {
 	return most
 }
 
-// The checks find what they are there for.
+// The checks of beliefs and charges find the errors that they are made to find.
 func TestChecksOfWhatIsHeld(t *testing.T) {
 	slot := func(id, units, at int64) event { return event{What: acted, ID: id, Key: "k", Units: units, At: at} }
 	a := journal{slot(1, 2, 10), slot(1, 2, 20), slot(2, 3, 30), slot(2, 3, 40)}

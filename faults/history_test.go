@@ -9,8 +9,8 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// counter is what one key should look like to all processes together, as if they came
-// one after the other: a number of units used, out of a quota that does not come back.
+// counter is a model of one key as if all processes' calls came one after another: a number of units used, out of a
+// quota that does not come back.
 var counter = porcupine.Model{
 	Init: func() any { return int64(0) },
 	Step: func(state, _, output any) (bool, any) {
@@ -22,22 +22,22 @@ var counter = porcupine.Model{
 		case o.Tier == limit.TierRedis:
 			return o.Cost > free && o.Remaining == free, used
 		case o.Tier == limit.TierLocal:
-			// What was free may have become less since the denial that is remembered.
+			// Fewer units may be free now than at the time of the remembered denial.
 			return o.Cost > free && o.Remaining >= free, used
 		}
 		return false, used // decided without Redis
 	},
 }
 
-// linearizable reports whether the operations of one key can be put in an order in
-// which each happens between its call and its return, and all is as in counter.
+// linearizable reports whether the operations of one key can be put into an order in which each happens between its
+// call and its return, and all results agree with counter.
 func linearizable(operations []operation) porcupine.CheckResult {
 	history := make([]porcupine.Operation, len(operations))
 	for i, o := range operations {
 		call := o.Call
 		if !o.Allowed && (o.Tier == limit.TierLocal || o.Remaining == 0) {
-			// Nothing comes back, so if this answer was right at any moment it was so when
-			// it was given too. That there is but one moment spares trying them all.
+			// No units come back. So if this answer was right at any moment, it was also right when it was given.
+			// With only one possible moment, the checker need not try them all.
 			call = o.Return
 		}
 		history[i] = porcupine.Operation{ClientId: o.Client, Call: call, Return: o.Return, Output: o}
@@ -45,7 +45,7 @@ func linearizable(operations []operation) porcupine.CheckResult {
 	return porcupine.CheckOperationsTimeout(counter, history, time.Minute)
 }
 
-// The check finds what it is there for.
+// linearizable finds each kind of wrong history.
 func TestHistoriesThatAreNotLinearizable(t *testing.T) {
 	redis := func(call, end, cost int64, allowed bool, remaining int64) operation {
 		return operation{Call: call, Return: end, Cost: cost, Allowed: allowed, Remaining: remaining, Tier: limit.TierRedis}

@@ -13,28 +13,30 @@ import (
 )
 
 const (
-	holderTTL  = time.Second // of slots, and the life of holds
+	holderTTL  = time.Second // TTL of slots, and life of holds
 	holderSlow = 2 * holderTTL
-	// slotUnits of a key may be held at the same time.
+	// slotUnits is the number of units of a key that may be held at the same time.
 	slotUnits = 5
-	// So many keys' slots a few processes share, and limiters of which one after another dies.
+	// slotKeys is the number of keys whose slots a few processes share. manySlotKeys is the number for many
+	// limiters that end one after another.
 	slotKeys, manySlotKeys = 3, 30
-	// windowUnits may be held or used in each window of the rules that are about windows.
+	// windowUnits is the number of units that may be held or used in each window of the window rules.
 	windowUnits, windowKeys = 60, 2
 	window                  = time.Second
-	// accountUnits are more than a holder uses: of these keys the sum is checked.
+	// accountUnits is more than a holder uses. For keys of the account rules, the sum is checked.
 	accountUnits = 1_000_000
-	// spenders and acquirers are the goroutines of a holder.
+	// spenders and acquirers are the numbers of a holder's goroutines.
 	spenders, acquirers = 3, 4
 )
 
-// holderRules are what holders share. None grants anything without Redis.
+// holderRules are the rules that holders share. None of them grants anything without Redis.
 type holderRules struct {
 	slots *tiered.Rule
-	units []*tiered.Rule // two of a day's units, by holder; two of a window's, which all share
+	units []*tiered.Rule // account, window, account, window; spenders have account keys of their own
 }
 
-// Names of the rules. Of each pair the first keeps what nobody settles, and the other gives it back.
+// These are names of rules. The first rule of each pair keeps units that nobody settles, the second gives them
+// back.
 var (
 	accountRules = []string{"account-kept", "account-given-back"}
 	windowRules  = []string{"window-kept", "window-given-back"}
@@ -61,19 +63,19 @@ func openHolderRules(l *tiered.Limiter) (r holderRules, err error) {
 	return r, nil
 }
 
-// holder is a process, or a limiter that stands for one: it acquires slots and holds units, and
-// writes down what it does. It may end at any moment.
+// holder is a process, or a limiter that stands for one. It acquires slots, holds units, and writes a journal of
+// its actions. It may end at any moment.
 type holder struct {
-	name    string // unlike any other
+	name    string // unique
 	limiter *tiered.Limiter
 	rules   holderRules
-	keys    int // of slots
-	// write keeps an event. It returns false once the holder is dead, and keeps nothing then.
+	keys    int // number of keys with slots
+	// write keeps an event. Once the holder is dead, it keeps nothing and returns false.
 	write func(event) (alive bool)
-	last  atomic.Int64 // id of a slot or hold
+	last  atomic.Int64 // last ID of a slot or hold
 }
 
-// run goes on until stop is closed, or the holder is dead.
+// run runs until stop is closed or the holder is dead.
 func (h *holder) run(stop <-chan struct{}) {
 	var working sync.WaitGroup
 	for i := range acquirers {
@@ -97,14 +99,14 @@ func (h *holder) run(stop <-chan struct{}) {
 	}
 }
 
-// close ends the holder in order, after run.
+// close ends the holder in an orderly way, after run.
 func (h *holder) close() error {
 	err := h.limiter.Close()
 	h.takeStock()
 	return err
 }
 
-// takeStock writes down that all settlements so far have been made, if that is so.
+// takeStock writes down that all settlements so far have been made, if they have.
 func (h *holder) takeStock() {
 	at := monotonic()
 	if s := h.limiter.Stats(); s.Holds.Unsettled == 0 {
@@ -132,14 +134,15 @@ func (h *holder) acquire(random *rand.Rand, stop <-chan struct{}) {
 		}
 		first := h.last.Add(int64(len(slots))) - int64(len(slots))
 		lasts := time.Duration(random.Int64N(int64(10 * time.Millisecond)))
-		if random.IntN(20) == 0 { // until it was kept alive several times
+		if random.IntN(20) == 0 { // long enough for several renewals
 			lasts = time.Duration(random.Int64N(int64(holderSlow)))
 		}
-		// The last look is directly before the slots are released: up to then they are believed in.
+		// The last look is directly before the slots are released: until then the holder believes that it holds
+		// them.
 		for until := monotonic() + int64(lasts); ; {
 			now, held := monotonic(), false
 			for i, slot := range slots {
-				// Whoever finds that it is held may have acted on it just before.
+				// A holder that finds the slot held may have acted on it just before.
 				if slot.Held() {
 					held = true
 					if !h.write(event{What: acted, ID: first + int64(i), Key: keys[i], Units: units, At: now}) {
@@ -158,7 +161,7 @@ func (h *holder) acquire(random *rand.Rand, stop <-chan struct{}) {
 	}
 }
 
-// acquireSome acquires a slot of one key, or one of each of two together.
+// acquireSome acquires a slot of one key, or one slot of each of two keys together.
 func (h *holder) acquireSome(random *rand.Rand, units int64) (slots []*tiered.Slot, keys []string) {
 	key := random.IntN(h.keys)
 	keys = []string{fmt.Sprint("k", key), fmt.Sprint("k", (key+1)%h.keys)}
@@ -177,7 +180,7 @@ func (h *holder) acquireSome(random *rand.Rand, units int64) (slots []*tiered.Sl
 	return []*tiered.Slot{grants[0].Slot, grants[1].Slot}, keys
 }
 
-// cost is units that are held, and what of them is used.
+// cost is the estimate of a hold and the units that are used in the end.
 type cost struct {
 	id             int64
 	rule           *tiered.Rule
@@ -185,8 +188,8 @@ type cost struct {
 	estimate, used int64
 }
 
-// spend holds units and settles them: of a day's units, of which it has a key of its own, at
-// more or less than the estimate; of a window's, which it shares, at no more.
+// spend holds units and settles them. For a day's units, it has a key of its own, and may use more or less than the
+// estimate. For a window's units, whose keys are shared, it never uses more.
 func (h *holder) spend(random *rand.Rand, own string, stop <-chan struct{}) {
 	for goesOn(stop) && h.spendOnce(random, own) {
 	}
@@ -195,7 +198,7 @@ func (h *holder) spend(random *rand.Rand, own string, stop <-chan struct{}) {
 func (h *holder) spendOnce(random *rand.Rand, own string) (goesOn bool) {
 	which := random.IntN(len(h.rules.units))
 	costs := []*cost{h.newCost(random, which, own)}
-	if random.IntN(8) == 0 { // of the day's and the window's together
+	if random.IntN(8) == 0 { // a day's and a window's units together
 		costs = append(costs, h.newCost(random, which^1, own))
 	}
 	for _, c := range costs {
@@ -224,7 +227,7 @@ func (h *holder) spendOnce(random *rand.Rand, own string) (goesOn bool) {
 	time.Sleep(time.Duration(random.Int64N(int64(10 * time.Millisecond))))
 	if random.IntN(20) == 0 {
 		if random.IntN(2) == 0 {
-			_ = holds[0].Extend(context.Background(), holderTTL) // may find that it has been given back
+			_ = holds[0].Extend(context.Background(), holderTTL) // may find that the units have been given back
 		}
 		time.Sleep(time.Duration(random.Int64N(int64(holderSlow))))
 	}

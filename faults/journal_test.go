@@ -7,10 +7,10 @@ import (
 	"testing"
 )
 
-// event is something that a holder did: a line of its journal.
+// event is something that a holder did. It is a line of the holder's journal.
 type event struct {
 	What  what   `json:"e"`
-	ID    int64  `json:"i,omitempty"` // of the slot or hold, among the holder's
+	ID    int64  `json:"i,omitempty"` // ID of the slot or hold, among the holder's
 	Rule  string `json:"r,omitempty"`
 	Key   string `json:"k,omitempty"`
 	Units int64  `json:"u,omitempty"`
@@ -18,31 +18,31 @@ type event struct {
 	Redis int64  `json:"c,omitempty"` // on Redis's clock, which is that of the machine, in µs
 }
 
-// what happened.
+// what is the kind of an event.
 type what int
 
 const (
-	// acted: the holder was sure at the time At that it held a slot of so many units.
+	// acted: at the time At, the holder was sure that it held a slot of Units units.
 	acted what = iota
-	// asked: it is about to hold units of a rule and key.
+	// asked: the holder is about to hold units of a rule and key.
 	asked
-	// refused: they were not granted, it was told at the time At.
+	// refused: the units were not granted, as the holder learned at the time At.
 	refused
-	// held: they were, and charged at the time Redis.
+	// held: the units were granted, and charged at the time Redis.
 	held
-	// settling: it is about to say that so many were used, at the time Redis.
+	// settling: at the time Redis, the holder is about to report that Units units were used.
 	settling
-	// settled: it has said so, at the time At.
+	// settled: the holder had reported this by the time At.
 	settled
-	// settledAll: no settlement or cancellation that was asked for before At waited for Redis
-	// any more at the time Redis. Of so many Redis did not know the hold.
+	// settledAll: at the time Redis, no settlement or cancellation requested before At still waited for Redis. For
+	// Units of all settlements so far, Redis no longer knew the hold.
 	settledAll
 )
 
-// journal is what a holder did, in the order in which it wrote it down.
+// journal is a list of a holder's actions, in the order in which it wrote them down.
 type journal []event
 
-// fileJournal appends to a file what a process does: what was written before it is killed stays.
+// fileJournal appends events to a file. Events that were written before the process is killed stay there.
 func fileJournal(path string) (write func(event) bool, err error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -65,7 +65,7 @@ func readJournal(t *testing.T, path string) (j journal) {
 	}
 	for line := range bytes.Lines(all) {
 		if !bytes.HasSuffix(line, []byte("\n")) {
-			break // it was killed while it wrote this
+			break // the process was killed while it wrote this line
 		}
 		var e event
 		if err := json.Unmarshal(line, &e); err != nil {

@@ -12,17 +12,17 @@ import (
 	"github.com/tierlimit/tierlimit/internal/redistest"
 )
 
-// redises are what a limiter asks, through proxies: a node, or the masters of a Cluster.
+// redises are the Redis servers that a limiter asks through proxies: one node, or the masters of a Cluster.
 type redises struct {
 	servers []*redistest.Server
 	proxies *proxies
 	client  func(t *testing.T, pool int) redis.UniversalClient
 }
 
-// speed is how fast Redis is for a while.
+// speed is a condition that makes Redis fast or slow for a while.
 type speed struct {
 	what string
-	at   int // which of the servers, if it concerns one
+	at   int // index of the server, if only one is concerned
 	slow time.Duration
 	span time.Duration
 }
@@ -40,7 +40,7 @@ func (s speed) String() string {
 	return fmt.Sprintf("%s for %v (%v, server %d)", s.what, s.span, s.slow, s.at)
 }
 
-// during makes Redis as fast as that, for as long, and then fast again.
+// during makes Redis as fast or slow as s says, for that long, and then fast again.
 func (r *redises) during(t *testing.T, s speed) {
 	t.Helper()
 	server := r.servers[s.at%len(r.servers)]
@@ -54,7 +54,7 @@ func (r *redises) during(t *testing.T, s speed) {
 		r.proxies.begin(fault{"timeout", "downstream", map[string]int{"timeout": 0}})
 	case "reset":
 		r.proxies.begin(fault{"reset_peer", "downstream", map[string]int{"timeout": 0}})
-	case "busy": // with the scripts of others, which take about that long each
+	case "busy": // with other clients' scripts, each of which takes about s.slow
 		others := server.Client(t)
 		for time.Now().Before(end) {
 			const spin, turnsPerMs = "for i = 1, tonumber(ARGV[1]) do end return 1", 100_000
@@ -70,6 +70,6 @@ func (r *redises) during(t *testing.T, s speed) {
 		server.Pause()
 		defer server.Resume()
 	}
-	time.Sleep(time.Until(end)) // what happens meanwhile is what is looked at
+	time.Sleep(time.Until(end)) // callers meanwhile check the effects
 	r.proxies.end()
 }

@@ -18,11 +18,12 @@ import (
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
-// loadVariable is for how long the long form of this test runs, such as "10m".
+// loadVariable is the environment variable that selects the long form of this test. Its value is the duration, such
+// as "10m".
 const loadVariable = "FAULTS_LOAD"
 
-// Laws 6 and 7: no call fails for load, and all return in time. Under random loads, with Redis at random
-// speeds, paused or cut off, whatever the rule and its policy: every call gets a decision, or the
+// Laws 6 and 7: no call fails because of load, and every call returns in time. The test applies random loads, with
+// Redis at random speeds, paused or cut off, to rules of all kinds and policies. Every call gets a decision, or the
 // error of its own context.
 func TestLaws6And7NoCallFailsForLoad(t *testing.T) {
 	t.Parallel()
@@ -51,10 +52,10 @@ func TestLaws6And7NoCallFailsForLoad(t *testing.T) {
 				}
 			}
 			var all tally
-			// The first one is known to be decided by all tiers.
+			// The first trial is known to get decisions from all tiers.
 			tr := newTrial(rand.Uint64())
 			tr.queue, tr.callers, tr.speeds = 1, 200, []speed{{what: "stopped", span: loadSlack}}
-			more := func(since time.Duration) bool { // on a busy machine until all tiers have decided something
+			more := func(since time.Duration) bool { // on a busy machine, until each tier has decided something
 				return since < span || since < span+time.Minute && len(all.idle()) > 0
 			}
 			for began := time.Now(); more(time.Since(began)) && !t.Failed(); tr = newTrial(rand.Uint64()) {
@@ -71,21 +72,21 @@ func TestLaws6And7NoCallFailsForLoad(t *testing.T) {
 // trial is one load on a limiter.
 type trial struct {
 	seed     uint64
-	deadline time.Duration // of the limiter
+	deadline time.Duration // the limiter's deadline
 	queue    int
-	pool     int  // connections of the client
-	opaque   bool // its type is unknown, so that the limiter cannot make it keep deadlines
+	pool     int  // number of the client's connections
+	opaque   bool // the client's type is hidden, so that the limiter cannot make it keep deadlines
 	callers  int
-	every    time.Duration // one of them calls; a slow machine can answer that without Redis, too
+	every    time.Duration // mean time between calls of all callers; even a slow machine can answer so many without Redis
 	keys     int
 	speeds   []speed
 }
 
-// loadSlack is how late a call may be on a machine that is busy with so many. A call that waited
-// for Redis would be as late in the first trial.
+// loadSlack is how late a call may be on a machine that is busy with so many calls. In the first trial, a call that
+// waited for Redis would be as late as this.
 const loadSlack = 2500 * time.Millisecond
 
-// pick is one of several.
+// pick returns one of several values at random.
 func pick[T any](random *rand.Rand, of ...T) T { return of[random.IntN(len(of))] }
 
 func newTrial(seed uint64) *trial {
@@ -111,13 +112,13 @@ func (tr *trial) String() string {
 		tr.deadline, tr.queue, tr.pool, tr.opaque, tr.callers, tr.every, tr.keys, tr.speeds)
 }
 
-// tally is what calls came to.
+// tally counts the results of calls.
 type tally struct {
 	tiers [limit.TierOverload + 1]atomic.Int64
-	ended atomic.Int64 // by their own contexts
+	ended atomic.Int64 // calls ended by their own contexts
 }
 
-// idle returns the tiers, of those that should have, that have decided nothing.
+// idle returns those of the expected tiers that have decided nothing.
 func (a *tally) idle() (idle []limit.Tier) {
 	for _, tier := range []limit.Tier{limit.TierRedis, limit.TierFallback, limit.TierOverload} {
 		if a.tiers[tier].Load() == 0 {
@@ -146,7 +147,7 @@ func (tr *trial) run(t *testing.T, r *redises, all *tally) {
 	for i := range tr.callers {
 		callers.Go(func() {
 			random := rand.New(rand.NewPCG(tr.seed, uint64(1+i)))
-			for goesOn(stop) && !t.Failed() { // one failure says it all
+			for goesOn(stop) && !t.Failed() { // one failure is enough
 				tr.call(t, l, rules, random, all)
 				time.Sleep(time.Duration(random.Int64N(2 * int64(tr.callers) * int64(tr.every))))
 			}
@@ -163,8 +164,8 @@ func (tr *trial) run(t *testing.T, r *redises, all *tally) {
 	}
 }
 
-// loadRules are rules of all policies and algorithms, of which some deny much and others nothing,
-// one with leases, and one for what is in flight.
+// loadRules returns rules of all policies and algorithms. Some of them deny much and others nothing, one has
+// leases, and one limits what is in flight.
 func loadRules(t *testing.T, l *tiered.Limiter) (rules []*tiered.Rule) {
 	t.Helper()
 	algorithms := []limit.Algorithm{limit.SlidingLog(), limit.SlidingCounter(limit.DefaultBuckets, limit.Strict), limit.GCRA(), limit.FixedWindow()}
@@ -204,7 +205,7 @@ func (tr *trial) call(t *testing.T, l *tiered.Limiter, rules []*tiered.Rule, ran
 	switch random.IntN(10) {
 	case 0:
 		name, ask = "AllowAll", func() ([]limit.Decision, error) { return l.AllowAll(ctx, both...) }
-		within *= 2 // on a Cluster a part may have to be refunded
+		within *= 2 // on a Cluster, part of the group may have to be refunded
 	case 1:
 		name, ask = "AllowEach", func() ([]limit.Decision, error) { return l.AllowEach(ctx, both...) }
 	case 2:
@@ -220,7 +221,7 @@ func (tr *trial) call(t *testing.T, l *tiered.Limiter, rules []*tiered.Rule, ran
 			}
 			return alone(d, err)
 		}
-		within *= 2 // it is also released
+		within *= 2 // the slot is also released
 	default:
 		name, ask = "AllowN", func() ([]limit.Decision, error) { return alone(one.AllowN(ctx, key, 1+random.Int64N(3))) }
 	}
@@ -243,9 +244,9 @@ func (tr *trial) call(t *testing.T, l *tiered.Limiter, rules []*tiered.Rule, ran
 	}
 }
 
-// endedBy reports whether an error is that of a call's own context. The limiter may know before the
-// context does: a call that Redis could not charge before the context's deadline any more has ended,
-// and Redis's clock is known only as well as its answers are quick, to within the limiter's deadline.
+// endedBy reports whether an error is that of a call's own context. The limiter may return this error before the
+// context ends, if Redis could no longer charge the call before the context's deadline. It knows Redis's clock only
+// to within its own deadline, because that depends on how quick Redis's answers are.
 func (tr *trial) endedBy(ctx context.Context, err error) bool {
 	until, limited := ctx.Deadline()
 	return ctx.Err() != nil && errors.Is(err, ctx.Err()) ||

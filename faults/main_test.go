@@ -20,14 +20,14 @@ import (
 
 func TestMain(m *testing.M) {
 	if task := os.Getenv(workerVariable); task != "" {
-		tiered.LogOfRedis(nil) // go-redis's
+		tiered.LogOfRedis(nil) // go-redis's log
 		if err := work(task); err != nil {
 			fmt.Fprintln(os.Stderr, "worker:", err)
 			os.Exit(1)
 		}
 		return
 	}
-	zerolog.SetGlobalLevel(zerolog.Disabled) // toxiproxy's
+	zerolog.SetGlobalLevel(zerolog.Disabled) // toxiproxy's log
 	redistest.Main(m)
 }
 
@@ -40,7 +40,7 @@ func newLimiter(t testing.TB, client redis.UniversalClient, prefix string, optio
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		// Leaving the fleet may fail where a test has broken the way to Redis.
+		// Leaving the fleet may fail if a test has broken the way to Redis.
 		if err := l.Close(); err != nil {
 			t.Logf("Close: %v", err)
 		}
@@ -48,8 +48,7 @@ func newLimiter(t testing.TB, client redis.UniversalClient, prefix string, optio
 	return l
 }
 
-// patient is a deadline for limiters whose decisions must be Redis's: that of tests
-// that are not about deadlines.
+// patient is a deadline for limiters whose decisions must come from Redis, in tests that are not about deadlines.
 const patient = 10 * time.Second
 
 func newRule(t testing.TB, l *tiered.Limiter, name string, lim limit.Limit, options ...tiered.RuleOption) *tiered.Rule {
@@ -61,7 +60,7 @@ func newRule(t testing.TB, l *tiered.Limiter, name string, lim limit.Limit, opti
 	return r
 }
 
-// observer asks Redis for what it has counted. A limiter would peek at its own share, too, while others settle.
+// observer asks Redis how much it has counted. A limiter's Peek would also apply its own share while others settle.
 type observer struct {
 	script *remote.Script
 	keys   remote.Keyspace
@@ -76,8 +75,8 @@ func observe(t testing.TB, client redis.UniversalClient, prefix string) observer
 	return observer{remote.NewScript(client), keys}
 }
 
-// charged is how many units of a key are charged in Redis, under a rule whose limit gives nothing back while a
-// test runs.
+// charged returns how many units of a key are charged in Redis, under a rule whose limit gives nothing back during
+// a test.
 func (o observer) charged(t testing.TB, r *tiered.Rule, key string) int64 {
 	t.Helper()
 	rule, err := remote.NewRule(r.Limit(), r.Algorithm())

@@ -19,11 +19,11 @@ import (
 type network struct {
 	name   string
 	faults []fault
-	// hangUp: the servers close all connections as the fault begins.
+	// If hangUp is set, the servers close all connections when the fault begins.
 	hangUp bool
-	// late: no request that is sent from then on reaches the servers before its deadline.
+	// If late is set, no request sent after the fault begins reaches the servers before its deadline.
 	late bool
-	// runs: some requests run whose callers do not get the answer.
+	// If runs is set, some requests run although their callers do not get the answer.
 	runs bool
 }
 
@@ -35,7 +35,7 @@ func networks() []network {
 	return []network{
 		{name: "replies are swallowed", faults: toxic("timeout", down, map[string]int{"timeout": 0}), runs: true},
 		{name: "replies are cut short", faults: toxic("limit_data", down, map[string]int{"bytes": 20}), runs: true},
-		// Enough to log in, and for some replies.
+		// 500 bytes are enough for the handshake and for some replies.
 		{name: "connections break after 500 bytes", faults: toxic("limit_data", down, map[string]int{"bytes": 500}), runs: true},
 		{name: "replies are late", faults: toxic("latency", down, map[string]int{"latency": 200}), runs: true},
 		{name: "replies are late or not", faults: toxic("latency", down, map[string]int{"latency": 45, "jitter": 40})},
@@ -50,11 +50,10 @@ func networks() []network {
 	}
 }
 
-// Laws 3, 4 and 7: whatever a network does to requests and replies, with calls one
-// after the other and many at once, on one node and on a Cluster, and through a client
-// that is set to retry: a decision is charged once if Redis made it, at most once if
-// its answer was lost, and not at all if it was late; no call takes longer than its
-// deadline; and Redis decides again when the network is mended.
+// Laws 3, 4 and 7 hold whatever a network does to requests and replies. A decision is charged once if Redis made
+// it, at most once if its answer was lost, and not at all if it was late. No call takes longer than its deadline.
+// Redis decides again when the network works again. The test makes calls one after another and many at once, on one
+// node and on a Cluster, through a client that is set to retry.
 func TestLaws3And4And7FaultyNetworks(t *testing.T) {
 	t.Parallel()
 	t.Run("one node", func(t *testing.T) {
@@ -64,7 +63,7 @@ func TestLaws3And4And7FaultyNetworks(t *testing.T) {
 			t.Run(n.name, func(t *testing.T) {
 				t.Parallel()
 				server := shared
-				if n.hangUp { // on others, too
+				if n.hangUp { // this fault affects other clients, too
 					server = redistest.Start(t)
 				}
 				p := startProxies(t, server.Addr())
@@ -91,13 +90,13 @@ func TestLaws3And4And7FaultyNetworks(t *testing.T) {
 	})
 }
 
-// check makes calls through the proxies, each for a key of its own, while the network
-// becomes faulty, and looks up directly what each was charged.
+// check makes calls through the proxies, each for a key of its own, while the network becomes faulty. It then looks
+// up directly how much each call was charged.
 func (n network) check(t *testing.T, p *proxies, through, direct redis.UniversalClient, servers []*redistest.Server) {
 	prefix := redistest.Prefix()
 	l := newLimiter(t, through, prefix)
 	r := newRule(t, l, "r", limit.PerDay(10))
-	// Says whether Redis decides, and grants nothing when it does not.
+	// This rule shows whether Redis decides, and grants nothing while it does not.
 	again := newRule(t, l, "again", limit.PerDay(10_000), tiered.OnOutage(tiered.Deny))
 	observer := observe(t, direct, prefix)
 	c := &calls{rule: r, outcomes: make(map[string]outcome)}
@@ -120,13 +119,13 @@ func (n network) check(t *testing.T, p *proxies, through, direct redis.Universal
 			d, err := again.Allow(context.Background(), "k")
 			return err == nil && d.Tier == limit.TierRedis
 		})
-		// Until it is told what was granted without it, it does not decide alone.
+		// Until Redis has been told of all units granted without it, it does not decide alone.
 		redistest.Eventually(t, "all is settled", func() bool { return l.State() == tiered.Healthy })
 		c.faulty.Store(false)
 	}
 
 	fail()
-	for i := range 3 { // fewer than open the breaker
+	for i := range 3 { // fewer failures than open the breaker
 		c.ask(t, fmt.Sprint("alone", i))
 	}
 	mend()
@@ -139,7 +138,7 @@ func (n network) check(t *testing.T, p *proxies, through, direct redis.Universal
 			}
 		})
 	}
-	// Trips are full and under way by now.
+	// At that point trips are full and under way.
 	redistest.Eventually(t, "200 calls decided", func() bool { return c.decided() > 200 })
 	fail()
 	crowd.Wait()
@@ -162,7 +161,7 @@ func (n network) check(t *testing.T, p *proxies, through, direct redis.Universal
 			}
 		}
 	}
-	// What was not sent was charged afterwards; the rest has run.
+	// Calls that were not sent were charged afterwards; the others have run.
 	afterwards := int64(l.Stats().ChargedBackUnits)
 	t.Logf("of %d calls %d were not answered by Redis; %d of these ran, %d were charged afterwards",
 		len(c.outcomes), unanswered, ran-afterwards, afterwards)
@@ -174,10 +173,10 @@ func (n network) check(t *testing.T, p *proxies, through, direct redis.Universal
 	}
 }
 
-// calls is what became of each call, by its key.
+// calls has the outcome of each call, by its key.
 type calls struct {
 	rule   *tiered.Rule
-	faulty atomic.Bool // the network is
+	faulty atomic.Bool // the network is faulty
 
 	mu       sync.Mutex // guards outcomes
 	outcomes map[string]outcome
@@ -185,7 +184,7 @@ type calls struct {
 
 type outcome struct {
 	tier   limit.Tier
-	faulty bool // the network was, when the call began
+	faulty bool // the network was faulty when the call began
 }
 
 func (c *calls) decided() int {
@@ -212,13 +211,13 @@ func (c *calls) ask(t *testing.T, key string) outcome {
 }
 
 const (
-	deadline = 50 * time.Millisecond // the limiter's own
+	deadline = 50 * time.Millisecond // the limiter's default
 	slack    = loadSlack             // so many callers at once wake up late; a client's own time-outs are 3 s and more
 )
 
-// timed tells how long a call took that should keep a deadline. A bare timer of the
-// deadline's length runs beside it: by as much as that is late, the machine has stood
-// still, and the call is not to blame for it.
+// timed returns how long a call took that should keep a deadline. A bare timer with the deadline's length runs
+// beside it. If the timer is late, the machine has stood still for that long, and timed subtracts the lateness from
+// the call's time.
 func timed[T any](deadline time.Duration, call func() (T, error)) (result T, took time.Duration, err error) {
 	started := time.Now()
 	late := make(chan time.Duration, 1)

@@ -19,7 +19,7 @@ import (
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
-// pausedRules are what processes that are paused share: units are exact, or leased.
+// pausedRules are the rules that paused processes share: one without and one with leases.
 func pausedRules(l *tiered.Limiter) (rules []*tiered.Rule, err error) {
 	for _, r := range []struct {
 		name    string
@@ -37,11 +37,11 @@ func pausedRules(l *tiered.Limiter) (rules []*tiered.Rule, err error) {
 const (
 	pausedQuota  = 400
 	pausedWindow = 2 * time.Second
-	pausedFor    = 3 * time.Second // longer than all that a process knows holds
+	pausedFor    = 3 * time.Second // longer than anything that a process knows stays valid
 )
 
-// command asks a worker to have so many callers ask for units of a rule, so often each, or
-// for so long, with a pause after each call.
+// command tells a worker to let Callers callers ask for units of a rule. Each calls Times times, or for the time
+// For, and pauses after each call.
 type command struct {
 	Rule    int
 	Callers int
@@ -50,14 +50,14 @@ type command struct {
 	Every   time.Duration
 }
 
-// answer is what became of it.
+// answer is a worker's report on a command.
 type answer struct {
 	Operations []operation
-	State      string // of the limiter, then
+	State      string // state of the limiter after the command
 	Error      string
 }
 
-// obey is the life of a worker that does as it is told, line by line.
+// obey runs a worker that carries out commands, line by line.
 func obey(t task) (err error) {
 	l, err := t.open(time.Second)
 	if err != nil {
@@ -73,7 +73,7 @@ func obey(t task) (err error) {
 	for {
 		var c command
 		if lines.Decode(&c) != nil {
-			return nil // the end
+			return nil // the end of the input
 		}
 		operations, err := c.run(rules)
 		a := answer{Operations: operations, State: l.State().String()}
@@ -100,7 +100,7 @@ func (c command) run(rules []*tiered.Rule) (all []operation, failed error) {
 				d, err = rules[c.Rule].Allow(context.Background(), "k")
 				o.Return, o.Allowed, o.Tier = monotonic(), d.Allowed, d.Tier
 				if c.Times > 0 || o.Allowed || o.Tier.Degraded() {
-					own = append(own, o) // denials are too many otherwise
+					own = append(own, o) // otherwise there are too many denials
 				}
 				time.Sleep(c.Every)
 			}
@@ -143,8 +143,8 @@ func (w *worker) ask(t *testing.T, c command) answer {
 	return w.hear(t)
 }
 
-// signal stops the process, as a debugger, a container's freezer or a long garbage collection
-// does, or lets it go on.
+// signal sends a signal that stops the process, as a debugger, a container's freezer or a long garbage collection
+// does, or lets it continue.
 func (w *worker) signal(t *testing.T, s unix.Signal) {
 	t.Helper()
 	if err := w.cmd.Process.Signal(s); err != nil {
@@ -161,9 +161,8 @@ func allowed(operations []operation) (units int) {
 	return units
 }
 
-// Law 2 and 11: a process that comes back after a pause knows nothing any more that holds.
-// What it has leased is over, what it was denied may be free, and its share is that of a fleet
-// that it has not heard of for long.
+// Laws 2 and 11: after a pause, nothing that a process knew before it is still valid. Its leases have expired,
+// units that it was denied may be free, and its share is that of a fleet it has not heard of for a long time.
 func TestLaws2And11AfterAPauseNothingStaleIsUsed(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -179,12 +178,12 @@ func TestLaws2And11AfterAPauseNothingStaleIsUsed(t *testing.T) {
 	if last := a.Operations[len(a.Operations)-1]; allowed(a.Operations) != pausedQuota || last.Tier != limit.TierLocal {
 		t.Fatalf("%d units granted, then %v", allowed(a.Operations), last)
 	}
-	// It stands still in the middle of spending leased units.
+	// The process stands still in the middle of spending leased units.
 	w.tell(t, command{Rule: leased, Callers: 1, For: pausedWindow/2 + pausedFor, Every: 10 * time.Millisecond})
 	time.Sleep(pausedWindow / 4)
 	w.signal(t, unix.SIGSTOP)
 	time.Sleep(pausedFor)
-	// Others use up what the leased units were part of.
+	// This process uses up the whole limit, of which the leased units were a part.
 	if d, err := rules[leased].AllowUpTo(t.Context(), "k", pausedQuota); err != nil || d.Granted != pausedQuota {
 		t.Fatalf("%+v, %v", d, err)
 	}
@@ -206,7 +205,8 @@ func TestLaws2And11AfterAPauseNothingStaleIsUsed(t *testing.T) {
 	if a := w.ask(t, command{Rule: exact, Callers: 4, Times: 5}); allowed(a.Operations) != 20 || a.State != "healthy" {
 		t.Errorf("%d of 20 units granted that are free after the pause; %s", allowed(a.Operations), a.State)
 	}
-	// Redis is lost during a pause: the share is half of the limit, though it was alone with it before.
+	// Redis is lost during a pause: the share is half of the limit, although the process used the limit alone
+	// before.
 	w.signal(t, unix.SIGSTOP)
 	server.Kill()
 	time.Sleep(pausedFor)
@@ -217,8 +217,8 @@ func TestLaws2And11AfterAPauseNothingStaleIsUsed(t *testing.T) {
 	}
 }
 
-// Laws 1 and 4: with traffic that goes on, pauses make no window hold more than the algorithm
-// states, and count as no fault of Redis's.
+// Laws 1 and 4: under continuous traffic, pauses never let a window hold more than the algorithm states, and do not
+// count as failures of Redis.
 func TestLaws1And4PausesUnderTraffic(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -253,7 +253,7 @@ func TestLaws1And4PausesUnderTraffic(t *testing.T) {
 				elsewhere++
 			}
 		}
-		// Whoever was asking when the process stood still may have missed its deadline.
+		// Callers that were waiting when the process stood still may have missed their deadlines.
 		if a.State == "outage" || elsewhere > pauses*callers {
 			t.Errorf("%s: %d decisions made without Redis, then %s", rule.Name(), elsewhere, a.State)
 		}
@@ -265,8 +265,8 @@ func TestLaws1And4PausesUnderTraffic(t *testing.T) {
 	}
 }
 
-// mostInAWindow is the most units that were certainly granted within a window: those of
-// calls that began and ended in it.
+// mostInAWindow returns the most units that were certainly granted within one window: those of calls that began and
+// ended in it.
 func mostInAWindow(operations []operation) (most int64) {
 	granted := slices.DeleteFunc(operations, func(o operation) bool { return !o.Allowed })
 	slices.SortFunc(granted, func(a, b operation) int { return int(a.Return - b.Return) })

@@ -18,10 +18,9 @@ import (
 
 const processes = 8
 
-// Laws 1 and 2: processes with many goroutines each on the same keys, with batches and
-// remembered denials, are together as exact as one who serves all requests one by one:
-// each key grants its quota and no unit more, and every answer, also those from memory,
-// was right at some moment between its call and its return.
+// Laws 1 and 2: processes with many goroutines each on the same keys, with batches and remembered denials, are
+// together as exact as one process that serves all requests one by one. Each key grants its quota and no unit more.
+// Every answer, even from memory, was right at some moment between its call and its return.
 func TestLaws1And2ManyProcessesAreOneLimiter(t *testing.T) {
 	server, prefix := redistest.Start(t), "many"
 	var workers []*worker
@@ -74,7 +73,7 @@ func TestLaws1And2ManyProcessesAreOneLimiter(t *testing.T) {
 	}
 }
 
-// worker is another process, see work.
+// worker is another process that runs work.
 type worker struct {
 	cmd    *exec.Cmd
 	input  io.WriteCloser
@@ -102,7 +101,7 @@ func startWorker(t *testing.T, its task) *worker {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_ = w.cmd.Process.Kill() // fails if it has ended, as it should
+		_ = w.cmd.Process.Kill() // fails if the process has ended, as it should have
 		_ = w.cmd.Wait()
 	})
 	return w
@@ -122,7 +121,7 @@ func (w *worker) start(t *testing.T) {
 	}
 }
 
-// history waits until the worker is through.
+// history waits until the worker has finished, and returns its operations.
 func (w *worker) history(t *testing.T) (operations []operation) {
 	t.Helper()
 	if err := json.NewDecoder(w.output).Decode(&operations); err != nil {

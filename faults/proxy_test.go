@@ -11,10 +11,10 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// proxies stand between a client and servers, and do to the traffic what networks do.
+// proxies stand between a client and servers, and disturb the traffic as networks do.
 type proxies struct {
 	t  testing.TB
-	to map[string]*toxiproxy.Proxy // by the server's address
+	to map[string]*toxiproxy.Proxy // by server address
 }
 
 func startProxies(t testing.TB, servers ...string) *proxies {
@@ -32,8 +32,8 @@ func startProxies(t testing.TB, servers ...string) *proxies {
 	return p
 }
 
-// dial is for a client: it connects to the proxy in front of a server. (The nodes of a
-// Cluster tell clients each other's own addresses.)
+// dial connects a client to the proxy in front of a server. (The nodes of a Cluster tell clients each other's own
+// addresses.)
 func (p *proxies) dial(ctx context.Context, network, addr string) (net.Conn, error) {
 	if proxy := p.to[addr]; proxy != nil {
 		addr = proxy.Listen
@@ -41,14 +41,14 @@ func (p *proxies) dial(ctx context.Context, network, addr string) (net.Conn, err
 	return (&net.Dialer{}).DialContext(ctx, network, addr)
 }
 
-// fault is a toxic, as toxiproxy calls what it does to one direction of the traffic.
+// fault is what toxiproxy calls a toxic: a disturbance of one direction of the traffic.
 type fault struct {
 	Type       string         `json:"type"`
 	Stream     string         `json:"stream"` // "upstream" is towards the server
 	Attributes map[string]int `json:"attributes"`
 }
 
-// begin lets a fault begin on all connections, old and new.
+// begin starts a fault on all connections, old and new.
 func (p *proxies) begin(f fault) {
 	p.t.Helper()
 	encoded, err := json.Marshal(f)

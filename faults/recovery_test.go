@@ -16,7 +16,7 @@ import (
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
-// callers ask again and again, each for a key of its own.
+// callers are goroutines that call again and again, each for a key of its own.
 type callers struct {
 	stop    atomic.Bool
 	running sync.WaitGroup
@@ -55,8 +55,8 @@ func (c *callers) end(t *testing.T) {
 	}
 }
 
-// Law 7: a Redis that is too slow for nearly half of the calls does not make decisions go back
-// and forth between it and the outage policy.
+// Law 7: with a Redis that is too slow for nearly half of the calls, decisions do not alternate quickly between
+// Redis and the outage policy.
 func TestLaw7SlowRedisDoesNotFlap(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -73,7 +73,7 @@ func TestLaw7SlowRedisDoesNotFlap(t *testing.T) {
 	p.begin(fault{"latency", "downstream", map[string]int{"latency": 45, "jitter": 40}}) // 5 to 85 ms
 	redistest.Eventually(t, "Redis counts as lost", func() bool { return outages.Load() > 0 })
 	before := outages.Load()
-	time.Sleep(8 * time.Second) // what happens meanwhile is counted
+	time.Sleep(8 * time.Second) // further outages during this time are counted
 	n := outages.Load() - before
 	p.end()
 	redistest.Eventually(t, "Redis decides again", func() bool { return l.State() == tiered.Healthy })
@@ -84,11 +84,11 @@ func TestLaw7SlowRedisDoesNotFlap(t *testing.T) {
 	}
 }
 
-// Law 7: when Redis comes back, callers without number do not all connect to it, although
-// the client's pool would let them. They ask no more often than a slow machine can answer without
-// Redis, also under the race detector: of more goroutines than fit into a core's run queue the
-// others wait in the global one, which the scheduler looks at seldom while there is other work,
-// and calls that were decided in time return a quarter of a second later.
+// Law 7: when Redis comes back, the many callers do not all connect to it, although the client's pool would let
+// them. They call no more often than a slow machine can answer without Redis, even under the race detector.
+// Otherwise, the goroutines that do not fit into a core's run queue would wait in the global one. The scheduler
+// looks there seldom while there is other work, and calls that were decided in time would return a quarter of a
+// second later.
 func TestLaw7RecoveryIsNoStampede(t *testing.T) {
 	server := redistest.Start(t)
 	control := server.Client(t)
@@ -105,14 +105,14 @@ func TestLaw7RecoveryIsNoStampede(t *testing.T) {
 	made := connectionsMade(t, control) - before
 	c.end(t)
 	t.Logf("%d connections were made", made)
-	// Each time those that were in use are given up, eight at most; and probes make some, four a
-	// second for as long as it takes.
+	// Each recovery gives up the connections that were in use, at most eight. Probes make some more, four a second
+	// for as long as the outage lasts.
 	if made > 3*30+4*int(time.Since(began).Seconds()) {
 		t.Errorf("%d connections were made for three recoveries", made)
 	}
 }
 
-// connectionsMade is how many connections a server has had.
+// connectionsMade returns how many connections a server has accepted.
 func connectionsMade(t *testing.T, client redis.UniversalClient) (n int) {
 	t.Helper()
 	info, err := client.InfoMap(t.Context(), "stats").Result()

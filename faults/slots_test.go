@@ -21,8 +21,8 @@ func slotRule(l *tiered.Limiter) (*tiered.Rule, error) {
 	return l.Rule("jobs", limit.Concurrent(1), tiered.SlotTTL(heldTTL), tiered.OnOutage(tiered.Deny), tiered.DenialLife(0))
 }
 
-// holdSlot is the life of a worker that acquires a slot, and acts on it for as long as it may. It
-// says when it last did so.
+// holdSlot runs a worker that acquires a slot, and acts on it for as long as it may. At the end it prints the time
+// when it last acted.
 func holdSlot(t task) (err error) {
 	l, err := t.open(time.Second)
 	if err != nil {
@@ -45,16 +45,15 @@ func holdSlot(t task) (err error) {
 			return err
 		}
 		if acted == 0 {
-			fmt.Println("ready") // It has acted once, so the last time it did so is known.
+			fmt.Println("ready") // The worker acts once first, so that the time of its last action is known.
 		}
 		acted = now
 		time.Sleep(100 * time.Microsecond)
 	}
 }
 
-// Law 13: a process that is stopped for longer than its slots last knows that it has lost them as
-// soon as it goes on, and before it acts on them again. A process that is killed holds nothing any
-// more after that time.
+// Law 13: a process that is stopped for longer than its slots last knows that it has lost them as soon as it goes
+// on, and before it acts on them again. A process that is killed holds nothing after that time.
 func TestLaw13AfterAPauseASlotIsKnownToBeLost(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

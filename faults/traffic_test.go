@@ -14,8 +14,8 @@ import (
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
-// traffic is many callers who ask two rules about many users, each a thousand times a
-// second, until stopped. A user's keys share a Cluster slot, and so the commands.
+// traffic is many callers that ask two rules about many users, each a thousand times a second, until stopped. A
+// user's keys, and so the commands for them, share a Cluster slot.
 type traffic struct {
 	rules [2]*tiered.Rule
 	stop  chan struct{}
@@ -25,7 +25,7 @@ type traffic struct {
 
 	mu    sync.Mutex // guards the maps
 	users map[place]*account
-	// failed is other errors that callers got, by their text.
+	// failed counts other errors that callers got, by their text.
 	failed map[string]int
 }
 
@@ -34,11 +34,11 @@ type place struct{ rule, user int }
 
 func (p place) key() string { return fmt.Sprint("user", p.user) }
 
-// account is what is known of one key's charges.
+// account is what is known of the charges of one key.
 type account struct {
-	granted int64     // by Redis
-	unknown int64     // asked for, but Redis's answer was lost
-	decided time.Time // by Redis, last
+	granted int64     // units granted by Redis
+	unknown int64     // units asked for whose answer from Redis was lost
+	decided time.Time // when Redis last decided
 }
 
 const (
@@ -75,7 +75,7 @@ func startTraffic(t *testing.T, l *tiered.Limiter) *traffic {
 	return tr
 }
 
-// trafficRules are one that soon denies and one that never does: see neverDenies.
+// trafficRules returns a rule that soon denies, and one that never does, at the index neverDenies.
 func trafficRules(t *testing.T, l *tiered.Limiter) [2]*tiered.Rule {
 	t.Helper()
 	return [2]*tiered.Rule{
@@ -106,16 +106,16 @@ func (tr *traffic) ask(p place, cost int64) {
 	}
 }
 
-// awaitRedis waits until Redis has made so many more decisions.
+// awaitRedis waits until Redis has made the given number of further decisions.
 func (tr *traffic) awaitRedis(t *testing.T, more int64) {
 	t.Helper()
 	from := tr.redis.Load()
 	redistest.Eventually(t, "Redis decides", func() bool { return tr.redis.Load() >= from+more })
 }
 
-// awaitAll waits until Redis has decided about every key since a moment. Once the limiter has noticed
-// that Redis has lost data, its own share also denies until a window is over, and Redis is not asked:
-// then only the keys of the rule that never denies count.
+// awaitAll waits until Redis has decided about every key since a moment. Once the limiter has noticed that Redis
+// has lost data, its own share also denies until a window is over, and Redis is not asked. From then on, only the
+// keys of the rule that never denies count.
 func (tr *traffic) awaitAll(t *testing.T, l *tiered.Limiter, since time.Time) {
 	t.Helper()
 	redistest.Eventually(t, "Redis decides about all keys", func() bool {
@@ -141,7 +141,7 @@ func (tr *traffic) end() {
 	tr.done.Wait()
 }
 
-// granted is the units that Redis has granted.
+// granted returns the number of units that Redis has granted.
 func (tr *traffic) granted() (units int64) {
 	tr.mu.Lock()
 	defer tr.mu.Unlock()
@@ -151,11 +151,11 @@ func (tr *traffic) granted() (units int64) {
 	return units
 }
 
-// balance compares what callers were granted with what is charged in Redis, as an
-// observer finds it, and returns how many units of their grants Redis has lost.
+// balance compares the units granted to callers with the units charged in Redis, as an observer finds them. It
+// returns how many of the granted units Redis has lost.
 //
-// again: Redis was found to have lost a part of its memory, which it was told once more. So
-// a unit that it had not lost may have been charged twice, but no more.
+// If again is set, Redis was found to have lost part of its memory, and the grants were charged again. A unit that
+// Redis had not lost may then have been charged twice, but not more often.
 func (tr *traffic) balance(t *testing.T, observer observer, again bool) (lost, granted int64) {
 	t.Helper()
 	tr.end()

@@ -18,18 +18,18 @@ import (
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
-// workerVariable, when set, turns the test binary into a worker: a process with a
-// limiter of its own that shares limits with others. It holds the worker's task.
+// workerVariable is the environment variable that turns the test binary into a worker: a process with a limiter of
+// its own that shares limits with others. Its value is the worker's task.
 const workerVariable = "FAULTS_WORKER"
 
-// task is what a worker is told.
+// task tells a worker what to do.
 type task struct {
 	Addr, Prefix string
 	Worker       int
 	Commanded    bool // see obey
 	Holds        bool // see holdSlot
 
-	// Name and Journal are of a holder, whose Redis is at URL: see hold.
+	// Name and Journal are for a holder, whose Redis is at URL: see hold.
 	Name, Journal, URL string
 }
 
@@ -41,13 +41,13 @@ func (t task) open(deadline time.Duration) (*tiered.Limiter, error) {
 
 const (
 	goroutines = 16   // of each worker
-	requests   = 200  // of each goroutine, before it uses up what is left
+	requests   = 200  // of each goroutine, before it uses up the rest
 	quota      = 2000 // of each key
 	keys       = 2    // of each rule
 )
 
-// subjects are the rules that workers share. In none of them does a unit come back
-// within the run, so each key grants its quota exactly.
+// subjects are the rules that workers share. Under none of them does a unit come back within the run, so each key
+// grants its quota exactly.
 var subjects = []struct {
 	limit     limit.Limit
 	algorithm limit.Algorithm
@@ -58,8 +58,8 @@ var subjects = []struct {
 	{limit.Per(quota, limit.MaxWindow), limit.FixedWindow()},
 }
 
-// operation is one decision as its caller saw it: what was asked when, and answered
-// when, on the machine's monotonic clock.
+// operation is one decision as its caller saw it: the call and its answer, with their times on the machine's
+// monotonic clock.
 type operation struct {
 	Subject, Key, Client int
 	Cost                 int64
@@ -69,8 +69,8 @@ type operation struct {
 	Tier                 limit.Tier
 }
 
-// work is a worker's whole life: it says that it is ready, waits for a line on its
-// standard input, makes requests, and writes what happened to its standard output.
+// work is a worker's main function. It says that it is ready, waits for a line on its standard input, makes
+// requests, and writes their results to its standard output.
 func work(encoded string) (err error) {
 	var t task
 	if err := json.Unmarshal([]byte(encoded), &t); err != nil {
@@ -128,8 +128,7 @@ func openSubjects(l *tiered.Limiter) (rules []*tiered.Rule, err error) {
 	return rules, nil
 }
 
-// request makes one goroutine's requests: at random, and then what is left of each key,
-// unit by unit.
+// request makes one goroutine's requests: first at random, and then unit by unit for the rest of each key.
 func request(rules []*tiered.Rule, client int) (operations []operation, err error) {
 	random := rand.New(rand.NewPCG(uint64(client), 1))
 	ask := func(o operation) (allowed bool) {
@@ -147,7 +146,7 @@ func request(rules []*tiered.Rule, client int) (operations []operation, err erro
 	for range requests {
 		cost := 1 + random.Int64N(3)
 		if random.IntN(50) == 0 {
-			cost = quota - random.Int64N(3) // a denial of so much says nothing of the others
+			cost = quota - random.Int64N(3) // a denial of so many units says nothing about others
 		}
 		ask(operation{Subject: random.IntN(len(rules)), Key: random.IntN(keys), Cost: cost})
 	}
@@ -160,12 +159,11 @@ func request(rules []*tiered.Rule, client int) (operations []operation, err erro
 	return operations, err
 }
 
-// monotonic is the machine's monotonic clock in nanoseconds: all its processes see the
-// same.
+// monotonic returns the time of the machine's monotonic clock, which all its processes share, in nanoseconds.
 func monotonic() int64 {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
-		panic(err) // only for a clock that does not exist
+		panic(err) // happens only for a clock that does not exist
 	}
 	return now.Nano()
 }

@@ -8,8 +8,8 @@ import (
 
 const start = 1_790_123_456_789_012
 
-// greedy takes cost units at each first microsecond at which they are free, until
-// a time, and returns how many it got.
+// greedy takes cost units in the first microsecond in which they are free, again and again until the given time,
+// and returns how many it got.
 func greedy(r Rate, cost, until int64) (units int64, s State) {
 	now := int64(start)
 	for {
@@ -22,10 +22,9 @@ func greedy(r Rate, cost, until int64) (units int64, s State) {
 	}
 }
 
-// Law 10: no rate drifts. Whoever takes each unit at once gets exactly the quota
-// per window, after the first burst, also where a unit does not take a whole number
-// of microseconds to return: with the interval rounded down to one, 3 million a
-// second would be no limit at all; rounded up, a third of it.
+// Law 10: no rate drifts. A caller that takes each unit at once gets exactly the quota per window, after the
+// first burst, even if a unit does not take a whole number of microseconds to return. With the interval rounded
+// down to whole microseconds, 3 million a second would be no limit at all; rounded up, a third of it.
 func TestRatesDoNotDrift(t *testing.T) {
 	for _, test := range []struct {
 		limit   limit.Limit
@@ -42,8 +41,8 @@ func TestRatesDoNotDrift(t *testing.T) {
 	} {
 		r := NewRate(test.limit)
 		quota, window := test.limit.Quota(), test.limit.Window().Microseconds()
-		// The last microsecond of a half-open window is over before what returns in it
-		// (one unit, or a few at high rates) can be taken: law 1's worst case.
+		// The last microsecond of a half-open window is over before the units that return in it (one, or a few at
+		// high rates) can be taken: law 1's worst case.
 		inLast := (quota + window - 1) / window
 		want := test.windows*quota + r.Burst() - inLast
 		if got, _ := greedy(r, 1, start+test.windows*window); got != want {
@@ -52,7 +51,7 @@ func TestRatesDoNotDrift(t *testing.T) {
 	}
 }
 
-// The same for large costs: what a charge takes is not rounded either.
+// The same is true for large costs: the time that a charge takes is not rounded either.
 func TestChargesDoNotDrift(t *testing.T) {
 	// 70,001 units take 100,001 µs and 3 sevenths.
 	const cost, windows = 70_001, 7000
@@ -66,9 +65,8 @@ func TestChargesDoNotDrift(t *testing.T) {
 	}
 }
 
-// Time comes in whole microseconds, so a burst that does not bridge one cannot
-// keep up: what is left of the microsecond it waited into is lost. See the package
-// documentation.
+// Time comes in whole microseconds, so a burst that does not bridge a microsecond cannot keep up: the rest of the
+// microsecond in which a wait ends is lost. See the package documentation.
 func TestABurstOfOneLosesParts(t *testing.T) {
 	for quota, want := range map[int64]int64{700_000: 500_000, 3_000_000: 1_000_000, 500_000: 500_000} {
 		l := limit.PerSecond(quota).WithBurst(1)
@@ -78,7 +76,7 @@ func TestABurstOfOneLosesParts(t *testing.T) {
 	}
 }
 
-// A key not used for long has no more than a burst: unused time is not saved up.
+// A key that was not used for a long time has no more than a burst: unused time is not saved up.
 func TestUnusedTimeIsNotSavedUp(t *testing.T) {
 	r := NewRate(limit.PerSecond(10).WithBurst(4))
 	s := r.Take(State{}, 1_000_000, 1)

@@ -10,7 +10,7 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// exact is GCRA as its definition has it, in fractions of any precision.
+// exact implements the definition of GCRA in fractions of any precision.
 type exact struct {
 	interval *big.Rat // window/quota
 	room     *big.Rat // burst*interval
@@ -26,7 +26,7 @@ func newExact(l limit.Limit) *exact {
 	}
 }
 
-// debt is how far the arrival time is ahead of now.
+// debt returns how far the arrival time is ahead of now.
 func (e *exact) debt(now int64) *big.Rat {
 	if e.arrival.Cmp(rat(now)) < 0 {
 		return new(big.Rat)
@@ -62,14 +62,14 @@ func floor(r *big.Rat) int64 { return new(big.Int).Div(r.Num(), r.Denom()).Int64
 
 func ceil(r *big.Rat) int64 { return -floor(new(big.Rat).Neg(r)) }
 
-// arrivalOf is the arrival time that a State stands for.
+// arrivalOf returns the arrival time that a State represents.
 func arrivalOf(r Rate, s State) *big.Rat {
 	_, _, den := r.Interval()
 	return new(big.Rat).Add(rat(s.TAT), big.NewRat(s.Part, den))
 }
 
-// drawLimit draws from 1 unit in 366 days to 2^40 in a millisecond, and bursts of
-// up to what is valid.
+// drawLimit draws limits from 1 unit in 366 days to 2^40 in a millisecond, with bursts up to the largest valid
+// one.
 func drawLimit(t *rapid.T) limit.Limit {
 	quota := rapid.OneOf(
 		rapid.Int64Range(1, 20),
@@ -96,8 +96,7 @@ func drawLimit(t *rapid.T) limit.Limit {
 	return l
 }
 
-// Law 10: every answer equals that of exact fractions, to the microsecond, over
-// random histories.
+// Law 10: over random histories, every answer equals that of exact fractions, to the microsecond.
 func TestEqualsExactFractions(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := drawLimit(t)
@@ -125,8 +124,8 @@ func TestEqualsExactFractions(t *testing.T) {
 			if (wait == 0) != (cost <= free) {
 				t.Fatalf("%v: %d of %d free wait for %d µs", l, cost, free, wait)
 			}
-			// A unit that does not fit is charged now and then as well: a lowered limit
-			// leaves such states behind.
+			// Now and then, a unit that does not fit is charged, too, because a lowered limit leaves such states
+			// behind.
 			if cost <= free || rapid.IntRange(0, 9).Draw(t, "all the same") == 0 {
 				s = r.Take(s, now, cost)
 				want.take(now, cost)
@@ -138,7 +137,7 @@ func TestEqualsExactFractions(t *testing.T) {
 	})
 }
 
-// drawStep draws how much time passes: mostly until about when something changes.
+// drawStep draws how much time passes, mostly until about the moment when something changes.
 func drawStep(t *rapid.T, r Rate, s State, now int64, l limit.Limit) int64 {
 	moment := rapid.SampledFrom([]int64{
 		0,
@@ -151,7 +150,7 @@ func drawStep(t *rapid.T, r Rate, s State, now int64, l limit.Limit) int64 {
 	return max(0, moment+rapid.Int64Range(-1, 1).Draw(t, "neighbour"))
 }
 
-// drawCost prefers costs around what just fits.
+// drawCost prefers costs close to the largest that fits.
 func drawCost(t *rapid.T, r Rate, free int64) int64 {
 	cost := rapid.SampledFrom([]int64{
 		1, free, free + 1, r.Burst(), rapid.Int64Range(1, r.Burst()).Draw(t, "any cost"),
@@ -159,8 +158,8 @@ func drawCost(t *rapid.T, r Rate, free int64) int64 {
 	return min(max(1, cost), r.Burst())
 }
 
-// A wait is exact: at its end the cost fits, a microsecond before it does not. The
-// same for reset and the whole burst.
+// A wait is exact: at its end the cost fits, and a microsecond before that it does not. The same is true for
+// Reset and the whole burst.
 func TestWaitsAreExact(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := drawLimit(t)
@@ -177,8 +176,8 @@ func TestWaitsAreExact(t *testing.T) {
 	})
 }
 
-// The sum of a product's low half and a part may carry into the high half, about
-// once in 2^24 random states: too seldom for the tests above.
+// The sum of a product's low half and a part may carry into the high half. That happens about once in 2^24 random
+// states, too rarely for the tests above.
 func TestFreeCarries(t *testing.T) {
 	const quota = limit.MaxQuota - 87
 	l := limit.Per(quota, limit.MaxWindow-time.Microsecond).WithBurst(quota - 1)

@@ -8,8 +8,8 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// Ten a second, at most two at once: two units come at once, then one every
-// 100 ms. Whoever keeps the state decides when to charge.
+// This example grants ten units a second and at most two at once: two units come at once, then one every 100 ms.
+// The owner of the state decides when to charge.
 func Example() {
 	rate := gcra.NewRate(limit.PerSecond(10).WithBurst(2))
 	var state gcra.State

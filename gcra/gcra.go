@@ -1,17 +1,16 @@
-// Package gcra is the generic cell rate algorithm (ITU-T I.371, in its virtual
-// scheduling form) as pure arithmetic on time stamps: no clock, no storage, no
-// lock. The Redis script gcra.lua computes the same, bit for bit.
+// Package gcra is the generic cell rate algorithm (ITU-T I.371, in its virtual scheduling form) as pure
+// arithmetic on time stamps: no clock, no storage, no lock. The Redis script gcra.lua computes the same
+// values, bit for bit.
 //
-// A key's whole state is its theoretical arrival time: the time at which its
-// debt is paid off. Each unit moves it by the interval T = window/quota; a cost
-// fits while the theoretical arrival time stays within burst*T of now. T is kept
-// as an exact fraction, so rates do not drift however odd they are. Only a burst
-// that does not bridge a microsecond, (burst-1)*T < 1 µs, cannot keep up: it is
-// waited for in whole microseconds, and what is left of the last one is lost. For
-// a burst of 1 that is up to a microsecond per unit.
+// A key's whole state is its theoretical arrival time: the time at which its debt is paid off. Each unit
+// moves that time by the interval T = window/quota. A cost fits while the theoretical arrival time stays
+// within burst*T of now. T is kept as an exact fraction, so rates do not drift however odd they are. Only
+// a burst that does not bridge a microsecond, (burst-1)*T < 1 µs, cannot keep up the rate: callers wait
+// for it in whole microseconds, and the rest of the last microsecond is lost. For a burst of 1, the loss
+// is up to a microsecond per unit.
 //
-// Times are microseconds on any clock that does not go backwards. All functions
-// are safe for concurrent use: they change nothing.
+// Times are microseconds on any clock that does not go backwards. All functions are safe for concurrent
+// use, because they change nothing.
 package gcra
 
 import (
@@ -29,8 +28,8 @@ type Rate struct {
 	burstPart  int64
 }
 
-// State is what GCRA remembers of a key: the theoretical arrival time, in µs and
-// the rate's fractions of a µs. The zero State is a key never used.
+// State is what GCRA stores for a key: the theoretical arrival time, in µs and the rate's fractions of a
+// µs. The zero State belongs to a key that was never used.
 type State struct {
 	TAT  int64
 	Part int64
@@ -69,12 +68,12 @@ func (r Rate) Free(s State, now int64) int64 {
 	return int64(free)
 }
 
-// Wait returns the time from now, in µs and rounded up, until cost units fit, provided that none are
-// taken in the meantime; it is 0 if they fit now. The cost must be at most the burst, because more units
+// Wait returns the time from now until cost units fit, in µs and rounded up, provided that no units are
+// taken in the meantime. It is 0 if they fit now. The cost must be at most the burst, because more units
 // never fit.
 func (r Rate) Wait(s State, now, cost int64) int64 {
 	whole, part := r.span(cost)
-	part += s.Part - r.burstPart // is above -den, and rounded up below
+	part += s.Part - r.burstPart // above -den; rounded up below
 	return max(0, s.TAT+whole-r.burstWhole-now+(part+r.den-1)/r.den)
 }
 
@@ -92,8 +91,7 @@ func (r Rate) Take(s State, now, cost int64) State {
 	return s
 }
 
-// Reset returns how long from now, in µs rounded up, it takes until the key is as if never
-// used.
+// Reset returns the time from now, in µs rounded up, until the key is as if it had never been used.
 func (r Rate) Reset(s State, now int64) int64 {
 	s = settle(s, now)
 	if s.Part > 0 {
@@ -102,7 +100,7 @@ func (r Rate) Reset(s State, now int64) int64 {
 	return s.TAT - now
 }
 
-// settle forgets a debt that has been paid off: unused time is not saved up.
+// settle forgets a debt that has been paid off. Unused time is not saved up.
 func settle(s State, now int64) State {
 	if s.TAT < now {
 		return State{TAT: now}

@@ -9,7 +9,7 @@ import (
 // Algorithm says how units are counted. The zero Algorithm is automatic: the
 // rule chooses by the size of its limit. Algorithms are comparable with ==.
 //
-// What each guarantees, in any window of length W on Redis's clock, for a limit
+// Each algorithm guarantees the following bound in any window of length W on Redis's clock, for a limit
 // of N units (see [Algorithm.WorstCase]):
 //
 //	sliding log                N, exactly what a list of all requests would grant
@@ -57,17 +57,17 @@ var roundingNames = [...]string{Estimate: "estimate", Strict: "strict"}
 // it, positions inside the longest window stay exact integers (law 10).
 const MaxBuckets = 256
 
-// DefaultBuckets is the number of sub-windows of a sliding counter if none is given. On the day of
-// real traffic that "tierlimit replay" has built in, a strict counter with 16 sub-windows decides
-// 0.30 % of the requests differently from the exact log (an estimate 0.20 %). With 60 it is 0.11 %,
-// but at a limit of 10,000 a key takes 1.5 times the bytes, and a denial 1.5 times Redis's time.
-// See docs/algorithms.md.
+// DefaultBuckets is the number of sub-windows of a sliding counter if none is given. On the day of real
+// traffic that "tierlimit replay" has built in, a strict counter with 16 sub-windows decides 0.30 % of
+// the requests differently from the exact log (an estimate 0.20 %). With 60 sub-windows it is 0.11 %, but
+// at a limit of 10,000 a key takes 1.5 times the bytes, and a denial takes 1.5 times as much of Redis's
+// time. See docs/algorithms.md.
 const DefaultBuckets = 16
 
 // Automatic lets the rule choose by the size of its limit.
 func Automatic() Algorithm { return Algorithm{} }
 
-// SlidingLog remembers the time of every unit: exact, about 5 bytes a unit.
+// SlidingLog remembers the time of every unit. It is exact and takes about 5 bytes per unit.
 func SlidingLog() Algorithm { return Algorithm{kind: kindSlidingLog} }
 
 // SlidingLogZSet is [SlidingLog] kept as a Redis sorted set, the usual form of a sliding log. It
@@ -76,16 +76,15 @@ func SlidingLog() Algorithm { return Algorithm{kind: kindSlidingLog} }
 // ZREMRANGEBYRANK.
 func SlidingLogZSet() Algorithm { return Algorithm{kind: kindSlidingLog, zset: true} }
 
-// SlidingCounter counts units in k sub-windows of the window, k from 1 to
-// [MaxBuckets]. k = 1 with [Estimate] is the well-known two-counter
-// approximation.
+// SlidingCounter counts units in k sub-windows of the window. k is between 1 and [MaxBuckets]. k = 1 with
+// [Estimate] is the well-known two-counter approximation.
 func SlidingCounter(k int, rounding Rounding) Algorithm {
 	return Algorithm{kind: kindSlidingCounter, buckets: k, rounding: rounding}
 }
 
-// GCRA is the generic cell rate algorithm (ITU-T I.371), a token bucket. It stores one time stamp
-// per key. Units return at an even rate, and up to the limit's burst are granted at once, which is
-// the whole quota unless [Limit.WithBurst] sets it.
+// GCRA is the generic cell rate algorithm (ITU-T I.371), a token bucket. It stores one time stamp per
+// key. Units return at an even rate, and up to the limit's burst is granted at once. The burst is the
+// whole quota unless [Limit.WithBurst] sets another.
 func GCRA() Algorithm { return Algorithm{kind: kindGCRA} }
 
 // FixedWindow counts units in windows aligned to the Unix epoch. It lets up to 2N through around a
@@ -159,15 +158,16 @@ func (a Algorithm) Capacity(l Limit) int64 {
 	return l.Quota()
 }
 
-// WorstCase returns the most units that a can let through in any half-open window of
-// the limit's length, on Redis's clock (law 1); of a limit of [Concurrent], at any instant.
+// WorstCase returns the most units that a can let through in any half-open window of the limit's length,
+// on Redis's clock (law 1). For a limit of [Concurrent] it returns the most units that can be held at any
+// instant.
 func (a Algorithm) WorstCase(l Limit) int64 {
 	n := l.Quota()
 	switch {
 	case a.kind == kindGCRA:
 		return n + l.Burst() - 1
 	case l.IsCalendar():
-		return 3 * n // a long window of the calendar can hold a short one and parts of two others
+		return 3 * n // a long calendar window can contain a short one and parts of two others
 	case a.kind == kindFixedWindow:
 		return 2 * n
 	case a.kind == kindSlidingCounter && a.rounding == Estimate:

@@ -2,7 +2,7 @@ package limit
 
 import "testing"
 
-// What parses is valid, and reads the same again from what it is written as.
+// Text that ParseAlgorithm accepts is a valid algorithm, which is equal after being written and parsed again.
 func FuzzParseAlgorithm(f *testing.F) {
 	for _, s := range []string{"", "auto", "sliding-log:zset", "sliding-counter:k=60,estimate", "gcra", "fixed-window", "sliding-counter:k=", "gcra:k=1"} {
 		f.Add(s)

@@ -59,7 +59,7 @@ func TestParseAlgorithmErrors(t *testing.T) {
 	}
 }
 
-// Law 6, for what is put together in code. What a k was, survives being invalid.
+// Law 6 holds for algorithms that are put together in code, too. The error shows an invalid k as it was given.
 func TestValidateAlgorithm(t *testing.T) {
 	for _, a := range append(Algorithms(), Automatic(), SlidingCounter(1, Estimate), SlidingCounter(MaxBuckets, Strict)) {
 		if err := a.Validate(); err != nil {
@@ -81,8 +81,8 @@ func TestValidateAlgorithm(t *testing.T) {
 	}
 }
 
-// Every algorithm with every setting of its dials reads back from what it writes,
-// as text and within JSON.
+// Every algorithm, with every setting of its dials, is equal after being written and read again, as text and
+// within JSON.
 func TestAlgorithmsReadBack(t *testing.T) {
 	all := append(Algorithms(), Automatic(), SlidingLogZSet(), Concurrency())
 	for k := 1; k <= MaxBuckets; k++ {
@@ -148,8 +148,8 @@ func TestDials(t *testing.T) {
 	}
 }
 
-// Law 1: what each algorithm states. That it holds, and is reached, is shown in
-// internal/model.
+// Law 1: each algorithm states its worst case. Package internal/model shows that the worst case holds and is
+// reached.
 func TestWorstCaseAndCapacity(t *testing.T) {
 	l := PerMinute(100).WithBurst(30)
 	for _, test := range []struct {

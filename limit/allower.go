@@ -7,14 +7,14 @@ import "context"
 //
 // Implementations are safe for concurrent use.
 type Allower interface {
-	// Allow is AllowN of a cost of 1.
+	// Allow is AllowN with a cost of 1.
 	Allow(ctx context.Context, key string) (Decision, error)
-	// AllowN charges cost units to key if they fit, and says whether they did. A denial
-	// is no error.
+	// AllowN charges cost units to key if they fit, and reports in the Decision whether they did. A
+	// denial is not an error.
 	AllowN(ctx context.Context, key string, cost int64) (Decision, error)
 }
 
-// AllowerFunc is a function that decides, as an [Allower]: in tests one that allows everything,
+// AllowerFunc adapts a function to the [Allower] interface. A test can pass one that allows everything,
 // denies, or fails.
 type AllowerFunc func(ctx context.Context, key string, cost int64) (Decision, error)
 

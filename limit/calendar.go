@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// CalendarUnit is a window of the calendar.
+// CalendarUnit is the kind of a calendar window: a day, a week or a month.
 type CalendarUnit uint8
 
 // The units. A week begins on Monday.
@@ -16,20 +16,19 @@ const (
 	CalendarMonth
 )
 
-// PerCalendar returns a limit of quota units in each day, week or month of the
-// calendar in a time zone, as quotas are sold and billed: it starts from zero at
-// midnight there. Such a limit is always counted by [FixedWindow], so around a
-// boundary up to twice the quota can pass in a short time, and in the length of the
-// longest window three times.
+// PerCalendar returns a limit of quota units in each day, week or month of the calendar in a time zone,
+// as quotas are sold and billed. The count starts from zero at midnight in that zone. Such a limit is
+// always counted by [FixedWindow]. So up to twice the quota can pass in a short time around a boundary,
+// and up to three times the quota in the length of the longest window.
 func PerCalendar(quota int64, unit CalendarUnit, zone *time.Location) Limit {
 	return Limit{quota: quota, window: unit.length(), calendar: unit, zone: zone}
 }
 
-// IsCalendar reports whether the limit's windows are those of the calendar.
+// IsCalendar reports whether the limit counts in calendar windows.
 func (l Limit) IsCalendar() bool { return l.calendar != 0 }
 
-// length returns the nominal length: that of a day without a clock change, and of the
-// longest month.
+// length returns the nominal length of the unit: a day without a clock change, a week of such days, or
+// the longest month.
 func (u CalendarUnit) length() time.Duration {
 	const day = 24 * time.Hour
 	switch u {
@@ -56,8 +55,8 @@ func (u CalendarUnit) String() string {
 	return fmt.Sprintf("CalendarUnit(%d)", u)
 }
 
-// Calendar returns the start of the window of the calendar that t lies in, and its end, which is the start
-// of the next one. It is only for limits of [PerCalendar].
+// Calendar returns the start and the end of the calendar window that contains t. The end is the start of
+// the next window. Call it only for limits of [PerCalendar].
 func (l Limit) Calendar(t time.Time) (start, end time.Time) {
 	year, month, day := t.In(l.zone).Date()
 	switch l.calendar {
@@ -71,17 +70,17 @@ func (l Limit) Calendar(t time.Time) (start, end time.Time) {
 	return l.midnight(year, month, day), l.midnight(year, month, day+1)
 }
 
-// midnight returns the first moment of a day. In zones whose clocks go forward at
-// midnight that is not 0:00, which does not exist on that day; where they go back to 0:00 later on
-// that day, it is the first of two.
+// midnight returns the first moment of a day. In zones whose clocks go forward at midnight, 0:00 does not
+// exist on that day, and the day begins later. Where the clocks go back to 0:00 later on that day, 0:00
+// exists twice, and midnight returns the first.
 func (l Limit) midnight(year int, month time.Month, day int) time.Time {
 	t := time.Date(year, month, day, 0, 0, 0, 0, l.zone)
 	noon := time.Date(year, month, day, 12, 0, 0, 0, l.zone)
-	if t.Day() != noon.Day() { // what time.Date made of it is late on the day before
+	if t.Day() != noon.Day() { // 0:00 does not exist, and time.Date returned a time late on the day before
 		_, t = t.ZoneBounds()
 		return t
 	}
-	// Of two, time.Date may have taken the second.
+	// If 0:00 exists twice, time.Date may have returned the second.
 	since, _ := t.ZoneBounds()
 	_, now := t.Zone()
 	_, before := since.Add(-1).Zone()

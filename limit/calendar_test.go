@@ -28,10 +28,10 @@ func TestCalendarWindows(t *testing.T) {
 		// Days of 23 and of 25 hours.
 		{"Europe/Berlin", "day", "2026-03-29T12:00:00Z", "2026-03-28T23:00:00Z", "2026-03-29T22:00:00Z"},
 		{"Europe/Berlin", "day", "2026-10-25T12:00:00Z", "2026-10-24T22:00:00Z", "2026-10-25T23:00:00Z"},
-		// On this day 0:00 does not exist in Havana: it begins at 1:00, which is 5:00 UTC.
+		// On this day, 0:00 does not exist in Havana: the day begins at 1:00, which is 5:00 UTC.
 		{"America/Havana", "day", "2026-03-08T12:00:00Z", "2026-03-08T05:00:00Z", "2026-03-09T04:00:00Z"},
 		{"America/Havana", "day", "2026-03-08T04:59:59Z", "2026-03-07T05:00:00Z", "2026-03-08T05:00:00Z"},
-		// On these days 0:00 comes twice, because clocks go back to it at 1:00.
+		// On these days, 0:00 occurs twice, because clocks are set back to it at 1:00.
 		{"America/Havana", "day", "2026-11-01T04:30:00Z", "2026-11-01T04:00:00Z", "2026-11-02T05:00:00Z"},
 		{"Asia/Amman", "day", "2021-10-28T21:30:00Z", "2021-10-28T21:00:00Z", "2021-10-29T22:00:00Z"},
 		{"Asia/Amman", "day", "2021-10-28T20:30:00Z", "2021-10-27T21:00:00Z", "2021-10-28T21:00:00Z"},
@@ -56,8 +56,7 @@ func TestCalendarWindows(t *testing.T) {
 	}
 }
 
-// Windows of a zone follow each other without gap or overlap, over years, whatever
-// its clocks do.
+// The windows of a zone follow each other without gaps or overlaps, over years, whatever its clocks do.
 func TestCalendarWindowsAreSeamless(t *testing.T) {
 	for _, name := range []string{"UTC", "Europe/Berlin", "America/Havana", "America/Asuncion", "Australia/Lord_Howe", "Pacific/Apia", "Asia/Amman"} {
 		for unit := CalendarDay; unit <= CalendarMonth; unit++ {

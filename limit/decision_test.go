@@ -13,7 +13,7 @@ func TestTiers(t *testing.T) {
 	}
 }
 
-// A limit that only another one held back did not deny; one on a dry run never does.
+// A limit that was only held back by another one did not deny. A limit on a dry run never denies.
 func TestDenied(t *testing.T) {
 	for _, test := range []struct {
 		decision Decision

@@ -27,43 +27,43 @@ var (
 	// ErrInvalidKey: the key is empty, or longer than [MaxKey].
 	ErrInvalidKey = errors.New("tierlimit: invalid key")
 
-	// ErrInvalidCost: the cost is zero or negative; or requests that are decided together have
-	// costs that are too large together.
+	// ErrInvalidCost: the cost is zero or negative, or the costs of requests that are decided together
+	// add up to too much.
 	ErrInvalidCost = errors.New("tierlimit: invalid cost")
 
 	// ErrCostExceedsLimit: the cost is more than the limit could ever grant at
 	// once, so waiting would not help.
 	ErrCostExceedsLimit = errors.New("tierlimit: cost exceeds what the limit can ever grant")
 
-	// ErrInvalidRefund: more units are to be refunded than are left of the charge.
+	// ErrInvalidRefund: the refund is larger than what is left of the charge.
 	ErrInvalidRefund = errors.New("tierlimit: invalid refund")
 
-	// ErrInvalidHold: the time for which units are to be held is out of range, or the rule cannot
-	// hold units.
+	// ErrInvalidHold: the time for which to hold the units is out of range, or the rule cannot hold
+	// units.
 	ErrInvalidHold = errors.New("tierlimit: invalid hold")
 
-	// ErrHoldEnded: the hold was settled or cancelled before, or given back because it came to
-	// its end.
+	// ErrHoldEnded: the hold was settled or cancelled before, or its units were given back because its
+	// time was over.
 	ErrHoldEnded = errors.New("tierlimit: the hold has ended")
 
 	// ErrWouldExceedDeadline: a wait cannot succeed before the context's deadline.
 	ErrWouldExceedDeadline = errors.New("tierlimit: the wait would exceed the context's deadline")
 
-	// ErrNotForLimit: the call does not go with the rule's limit: units of a limit of
-	// [Concurrent] are acquired and released, those of all others are used up.
+	// ErrNotForLimit: the call does not suit the rule's limit. Units of a limit of [Concurrent] are
+	// acquired and released; units of all other limits are used up.
 	ErrNotForLimit = errors.New("tierlimit: the call does not go with the rule's limit")
 
 	// ErrClosed: the limiter was closed.
 	ErrClosed = errors.New("tierlimit: limiter is closed")
 
-	// ErrAuth: Redis refused the user name or password, or wants one.
+	// ErrAuth: Redis refused the user name or password, or requires one.
 	ErrAuth = errors.New("tierlimit: Redis refused the credentials")
 
-	// ErrTLS: the certificate that Redis shows is of an unknown authority or for another
-	// host, or Redis refuses this client's.
+	// ErrTLS: Redis's certificate is from an unknown authority or for another host, or Redis refuses this
+	// client's certificate.
 	ErrTLS = errors.New("tierlimit: no trusted TLS connection to Redis")
 
-	// ErrNotRedis: what answers at the address does not speak Redis's protocol,
-	// or cannot run what the limiter needs (Lua scripts; Redis 6.2 or newer).
+	// ErrNotRedis: the server at the address does not speak Redis's protocol, or cannot run what the
+	// limiter needs (Lua scripts; Redis 6.2 or newer).
 	ErrNotRedis = errors.New("tierlimit: not a usable Redis server")
 )

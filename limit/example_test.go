@@ -24,8 +24,8 @@ func ExampleParse() {
 	// tierlimit: invalid limit: "10 per minute" has no "/": write it as QUOTA/WINDOW, like 10/1m
 }
 
-// Under GCRA the burst decides how much comes at once, and how much more than the
-// quota some window can hold.
+// Under GCRA, the burst determines how many units are granted at once, and by how much a window can exceed the
+// quota.
 func ExampleLimit_WithBurst() {
 	for _, l := range []limit.Limit{
 		limit.PerSecond(1000),

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// The largest and smallest values a limit may hold. They follow from law 10:
-// every number the Redis scripts compute with must stay an exact integer below
-// 2^53, the largest that a Lua number counts without gaps.
+// The largest and smallest values a limit may hold. They follow from law 10: every number the Redis
+// scripts compute with must stay an exact integer below 2^53, the bound up to which Lua numbers represent
+// every integer.
 const (
 	// MaxQuota is the largest number of units per window (and the largest burst).
 	MaxQuota = 1 << 40
@@ -24,24 +24,22 @@ const (
 // replaced by a hash, in Redis and in the process.
 const MaxKey = 64 << 10
 
-// Limit is a number of units ("quota") that may be used in any window of a
-// given length, or in each day, week or month of the calendar. The zero Limit is
-// invalid; make one with [Per], [PerSecond], [PerMinute], [PerHour], [PerDay],
-// [PerCalendar], [Concurrent] or [Parse]. Limits are comparable with ==; those of the
-// calendar are equal only if they have the same *time.Location, and each call of
-// [time.LoadLocation], and of Parse, makes another.
+// Limit is a number of units ("quota") that may be used in any window of a given length, or in each day,
+// week or month of the calendar. The zero Limit is invalid; make one with [Per], [PerSecond],
+// [PerMinute], [PerHour], [PerDay], [PerCalendar], [Concurrent] or [Parse]. Limits are comparable with
+// ==. Calendar limits are equal only if they have the same *time.Location pointer; each call of
+// [time.LoadLocation] or Parse returns a new one.
 //
-// Constructors do not fail: a limit is checked by [Limit.Validate], which the
-// limiter calls when a rule is made from it.
+// Constructors do not fail. The limiter checks a limit with [Limit.Validate] when a rule is made from it.
 type Limit struct {
 	quota  int64
 	window time.Duration
 	burst  int64
 
 	calendar CalendarUnit   // 0: windows of the given length
-	zone     *time.Location // of the calendar
+	zone     *time.Location // time zone of the calendar
 
-	concurrent bool // no window: so many units at the same time
+	concurrent bool // no window: quota is the number of units that may be held at the same time
 }
 
 // Per returns a limit of quota units per window.
@@ -61,12 +59,11 @@ func PerHour(quota int64) Limit { return Per(quota, time.Hour) }
 // PerDay returns a limit of quota units in any 24 hours.
 func PerDay(quota int64) Limit { return Per(quota, 24*time.Hour) }
 
-// WithBurst returns a copy of l that, under GCRA, lets up to burst units
-// through at once; units then return one by one at the limit's even rate. The
-// other algorithms have no notion of a burst and are not affected, so a rule that
-// chooses its algorithm itself chooses GCRA for a limit with a burst. Zero means that
-// none is set, see [Limit.Burst]. At the limit's rate, the burst must return within [MaxWindow]. A
-// limit of [PerCalendar] or [Concurrent] has no burst.
+// WithBurst returns a copy of l that, under GCRA, lets up to burst units through at once; units then
+// return one by one at the limit's even rate. The other algorithms have no notion of a burst and ignore
+// it, so a rule that chooses its algorithm itself chooses GCRA for a limit with a burst. Zero means that
+// no burst is set; see [Limit.Burst]. At the limit's rate, the burst must return within [MaxWindow]. A
+// limit of [PerCalendar] or [Concurrent] cannot have a burst.
 func (l Limit) WithBurst(burst int64) Limit {
 	l.burst = burst
 	return l
@@ -75,13 +72,13 @@ func (l Limit) WithBurst(burst int64) Limit {
 // Quota returns the number of units per window.
 func (l Limit) Quota() int64 { return l.quota }
 
-// Window returns the length of the window; for a window of the calendar, that of a day
-// without a change of clocks, or of the longest month; and 0 for a limit of [Concurrent].
+// Window returns the length of the window. For a calendar window it is the length of a day without a
+// change of clocks, of a week of such days, or of the longest month. For a limit of [Concurrent] it is 0.
 func (l Limit) Window() time.Duration { return l.window }
 
-// Burst returns the number of units that GCRA lets through at once: the quota, if no burst was
-// set. The worst case of GCRA is quota+burst-1 units in a window, which is then one less than
-// twice the quota; a smaller burst keeps it closer to the quota.
+// Burst returns the number of units that GCRA lets through at once. It is the quota if no burst was set.
+// The worst case of GCRA is quota+burst-1 units in a window: one less than twice the quota if no burst
+// was set, and closer to the quota with a smaller burst.
 func (l Limit) Burst() int64 {
 	if l.HasBurst() {
 		return l.burst
@@ -116,8 +113,8 @@ func (l Limit) Validate() error {
 	return nil
 }
 
-// burstTooLong reports whether burst*window/quota, the time in which a burst
-// returns, is above MaxWindow. The product does not fit 64 bits.
+// burstTooLong reports whether burst*window/quota, the time in which a burst returns, is above MaxWindow.
+// It compares 128-bit products because they do not fit in 64 bits.
 func (l Limit) burstTooLong() bool {
 	hi, lo := bits.Mul64(uint64(l.Burst()), uint64(l.window))
 	maxHi, maxLo := bits.Mul64(uint64(l.quota), uint64(MaxWindow))
@@ -146,7 +143,7 @@ func (l Limit) WindowString() string {
 	return written(l.window)
 }
 
-// written returns a duration as time.Duration writes it, without minutes and seconds of zero at its end.
+// written formats a duration as time.Duration does, without trailing zero minutes and seconds.
 func written(d time.Duration) string {
 	s := d.String()
 	for _, zero := range []string{"m0s", "h0m"} {
@@ -157,12 +154,11 @@ func written(d time.Duration) string {
 	return s
 }
 
-// Parse reads a limit written as QUOTA/WINDOW, for example "10/1m", "5/s",
-// "1000/24h" or "7/day", optionally followed by ",burst=B". The window is a Go
-// duration, or one of the words s, sec, second, m, min, minute, h, hour, d, day. A
-// window of the calendar is written day, week or month, an "@" and its time zone:
-// "5000/month@Europe/Berlin". A limit of [Concurrent] is written "10/concurrent".
-// The error wraps [ErrInvalidLimit] and quotes what could not be read.
+// Parse reads a limit written as QUOTA/WINDOW, for example "10/1m", "5/s", "1000/24h" or "7/day",
+// optionally followed by ",burst=B". The window is a Go duration, or one of the words s, sec, second, m,
+// min, minute, h, hour, d, day. A calendar window is written as day, week or month, followed by "@" and
+// its time zone: "5000/month@Europe/Berlin". A limit of [Concurrent] is written "10/concurrent". The
+// error wraps [ErrInvalidLimit] and quotes the part that could not be read.
 func Parse(s string) (Limit, error) {
 	body, burstText, hasBurst := strings.Cut(s, ",burst=")
 	quotaText, windowText, ok := strings.Cut(body, "/")

@@ -41,7 +41,7 @@ func TestWithBurstCopies(t *testing.T) {
 	}
 }
 
-// A burst that nobody set is the quota, of any limit, and can be represented with it.
+// A burst that is not set is the quota, for every limit, and is valid with it.
 func TestTheBurstIsTheQuotaUnlessSet(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		quota := rapid.OneOf(rapid.Int64Range(1, 30), rapid.Int64Range(1, MaxQuota)).Draw(t, "quota")
@@ -55,7 +55,8 @@ func TestTheBurstIsTheQuotaUnlessSet(t *testing.T) {
 	})
 }
 
-// A burst is valid if and only if it returns within MaxWindow, which products above 64 bits tell.
+// A burst is valid if and only if it returns within MaxWindow. The test computes that with products above 64
+// bits.
 func TestBurstsReturnWithinTheLongestWindow(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		quota, burst := rapid.Int64Range(1, MaxQuota).Draw(t, "quota"), rapid.Int64Range(1, MaxQuota).Draw(t, "burst")
@@ -68,8 +69,8 @@ func TestBurstsReturnWithinTheLongestWindow(t *testing.T) {
 	})
 }
 
-// Law 6: what is out of range gets an error that names the field and the value;
-// the last values in range get none.
+// Law 6: a value that is out of range gets an error that names the field and the value. The last values in range
+// get none.
 func TestValidate(t *testing.T) {
 	const microsecond = time.Microsecond
 	for _, test := range []struct {
@@ -102,8 +103,7 @@ func TestValidate(t *testing.T) {
 		{PerSecond(MaxQuota).WithBurst(MaxQuota), ""},
 		{PerSecond(MaxQuota).WithBurst(MaxQuota + 1), "burst is 1099511627777,"},
 
-		// A burst takes burst*window/quota to return, at most MaxWindow. The products
-		// pass 64 bits.
+		// A burst takes burst*window/quota to return, at most MaxWindow. The products exceed 64 bits.
 		{Per(1, MaxWindow).WithBurst(2), "burst is 2, which at 1 units per 8784h takes longer than 8784h"},
 		{Per(10, MaxWindow).WithBurst(10), ""},
 		{Per(10, MaxWindow).WithBurst(11), "burst is 11,"},

@@ -103,8 +103,8 @@ func TestLimitString(t *testing.T) {
 	}
 }
 
-// Parse never panics; what it reads is valid, and reads the same again from its
-// String.
+// Parse never panics. A limit that it accepts is valid, and is equal after being written by String and parsed
+// again.
 func FuzzParse(f *testing.F) {
 	for _, text := range []string{
 		"10/1m", "5/s", "1000/24h", "7/day", "1099511627776/8784h", "100/1.5s,burst=5",

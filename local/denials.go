@@ -13,10 +13,10 @@ import (
 // Denials remembers which keys Redis denied, and until when (law 2). It is safe
 // for concurrent use.
 //
-// A denial is two statements: "nothing is free until t", if no single unit was, and "n units are
-// not free until u". The second says nothing of smaller costs. Both times are counted from before
-// the request was sent, so they end no later than on Redis's clock. A denial also has a maximal
-// life, because capacity can come back early (a refund, a raised limit, a reset).
+// A denial consists of two statements: "nothing is free until t", if not even one unit was free, and "n
+// units are not free until u". The second one says nothing about smaller costs. Both times are counted
+// from before the request was sent, so they end no later than on Redis's clock. A denial also has a
+// maximal life, because capacity can come back early (after a refund, a reset, or a raise of the limit).
 //
 // A nil Denials remembers nothing.
 type Denials struct {
@@ -25,32 +25,32 @@ type Denials struct {
 	size  int64
 	life  time.Duration
 	sync  bool
-	until atomic.Int64 // no denial is in force after this time, see prolong
+	until atomic.Int64 // no denial is in force after this time; see prolong
 	gates [64]gate
 }
 
-// gate delays Close while the cache is in use, because ristretto panics if it is closed during a
-// call. There are many gates, and each call takes one by the time of the call, so that callers
-// rarely contend for the same one even if all ask for the same key.
+// gate delays Close while the cache is in use, because ristretto panics if it is closed during a call.
+// There are many gates, and each call takes the one that belongs to the time of the call. So callers
+// rarely contend for the same gate, even if all of them ask for the same key.
 type gate struct {
 	sync.RWMutex
 	closed bool
 	_      [39]byte // fills the cache line
 }
 
-// denial takes one cache line and is immutable, so it is read in place.
+// denial takes one cache line and is immutable, so lookups read it in place.
 type denial struct {
 	hash      uint64
 	forget    int64 // end of its maximal life
-	nothing   int64 // nothing is free before
+	nothing   int64 // nothing is free before this time
 	cost      int64
-	costFree  int64 // cost is not free before
+	costFree  int64 // cost units are not free before this time
 	remaining int64 // units that were free
-	reset     int64 // when the key will be as if never used
-	forgotten int64 // not 0: no denial, but a mark that voids denials of earlier requests, see Forget
+	reset     int64 // when the key will be as if it had never been used
+	forgotten int64 // not 0: this is not a denial but a mark that voids denials of earlier requests; see Forget
 }
 
-// ends returns the time from which it denies nothing.
+// ends returns the time from which the denial denies nothing.
 func (d *denial) ends() int64 { return min(d.forget, max(d.nothing, d.costFree)) }
 
 // Denial is Redis's answer when it denied a cost.
@@ -58,13 +58,13 @@ type Denial struct {
 	Cost                              int64
 	RetryAfter, NextAfter, ResetAfter time.Duration
 	Remaining                         int64
-	Life                              time.Duration // if shorter than that of NewDenials, else 0
+	Life                              time.Duration // if shorter than that of NewDenials; otherwise 0
 }
 
-// NewDenials returns a Denials for up to size keys, each remembered for at most life, with a table
-// in front for up to twice as many keys that are asked for most. If synchronous is set, a denial is
-// in force as soon as Remember returns; otherwise a moment later, or under load not at all. For a
-// size of 0 it returns nil.
+// NewDenials returns a Denials for up to size keys. Each denial is remembered for at most life. A table
+// in front holds up to twice as many keys, those that are asked for most. If synchronous is set, a denial
+// is in force as soon as Remember returns; otherwise a moment later, or under load not at all. For a size
+// of 0, NewDenials returns nil.
 func NewDenials(size int, life time.Duration, synchronous bool) (*Denials, error) {
 	if size == 0 {
 		return nil, nil
@@ -102,8 +102,8 @@ func (d *Denials) Remember(hash uint64, sent int64, m Denial) {
 	if m.Life > 0 {
 		life = min(life, m.Life)
 	}
-	// Redis's clock has whole microseconds, and its waits count from there. On a shared virtual
-	// clock, Redis may have read it at this very moment (law 2).
+	// Redis's clock has whole microseconds, and its waits count from there. A virtual clock is shared,
+	// and Redis may have read it at this very moment (law 2).
 	sent -= sent % int64(time.Microsecond)
 	known := &denial{
 		hash:      hash,
@@ -114,7 +114,7 @@ func (d *Denials) Remember(hash uint64, sent int64, m Denial) {
 		remaining: m.Remaining,
 		reset:     sent + int64(m.ResetAfter),
 	}
-	d.prolong(known.forget) // first: see Forget
+	d.prolong(known.forget) // before the denial is stored; see Forget
 	if !d.front.put(known, sent) {
 		return
 	}
@@ -124,8 +124,8 @@ func (d *Denials) Remember(hash uint64, sent int64, m Denial) {
 	}
 }
 
-// prolong records that a denial may be in force until forget. It rounds up by as much as an eighth
-// of a life, so that the field that all callers read is written at most eight times per life.
+// prolong records that a denial may be in force until forget. It rounds up by an eighth of a life. So the
+// field that all callers read is written at most eight times per life.
 func (d *Denials) prolong(forget int64) {
 	for {
 		until := d.until.Load()
@@ -135,9 +135,9 @@ func (d *Denials) prolong(forget int64) {
 	}
 }
 
-// Forget removes a key's denial, because capacity has come back by now. The answer to a request
-// that was sent earlier may still arrive: it is not stored, unless another key has taken the place
-// in the table meanwhile.
+// Forget removes a key's denial, because capacity has come back by now. The answer to a request that was
+// sent earlier may still arrive. Its denial is not stored, unless another key has taken the place in the
+// table in the meantime.
 func (d *Denials) Forget(hash uint64, now int64) {
 	if d == nil {
 		return
@@ -150,7 +150,7 @@ func (d *Denials) Forget(hash uint64, now int64) {
 	}
 	d.front.put(&denial{hash: hash, forget: math.MinInt64, forgotten: now}, now)
 	if now >= d.until.Load() {
-		return // no denial of any key is in force; one that is being remembered now finds the above
+		return // no denial is in force; one that is being remembered now finds the mark above
 	}
 	d.cache.Del(hash)
 	if d.sync {
@@ -158,21 +158,21 @@ func (d *Denials) Forget(hash uint64, now int64) {
 	}
 }
 
-// Lookup reports whether a cost is known to be denied at now, and returns the denial. RetryAfter is
-// exact up to the time that a message takes if the cost is the one that was denied; otherwise it is
-// the earliest time that is possible.
+// Lookup reports whether a cost is known to be denied at now, and returns the denial. If the cost is the
+// one that was denied, RetryAfter is exact except for the time that a message takes. Otherwise it is the
+// earliest time at which the cost can possibly be free.
 func (d *Denials) Lookup(hash uint64, now, cost int64) (Denial, bool) {
 	if d == nil || now >= d.until.Load() {
-		return Denial{}, false // as in an outage, when there are no recent denials
+		return Denial{}, false // for example in an outage, when there are no recent denials
 	}
 	known := d.front.get(hash)
 	if known == nil {
 		known = d.get(hash, now)
 	}
-	if known == nil || now >= known.forget || known.forget-now > int64(d.life) { // or a virtual clock stepped back since (law 5)
+	if known == nil || now >= known.forget || known.forget-now > int64(d.life) { // or virtual time stepped back (law 5)
 		return Denial{}, false
 	}
-	free := known.nothing // from when cost may be free
+	free := known.nothing // time from which cost may be free
 	if cost >= known.cost {
 		free = max(free, known.costFree)
 	}
@@ -191,7 +191,7 @@ func (d *Denials) gate(now int64) *gate {
 	return &d.gates[uint64(now)/32%uint64(len(d.gates))] // clocks count in steps of a few ns
 }
 
-// get returns a denial from ristretto, or nil.
+// get returns a denial from ristretto, or nil if there is none.
 func (d *Denials) get(hash uint64, now int64) *denial {
 	gate := d.gate(now)
 	gate.RLock()
@@ -211,7 +211,7 @@ func (d *Denials) Len() int {
 	return int(d.size - d.cache.RemainingCost())
 }
 
-// Close frees the memory. Afterwards lookups find nothing, and nothing is remembered. Closing again
+// Close frees the memory. After Close, lookups find nothing, and nothing is remembered. Closing again
 // does nothing.
 func (d *Denials) Close() {
 	if d == nil {

@@ -5,12 +5,12 @@ import (
 	"time"
 )
 
-// found is how a lookup ends.
+// found is the result of a lookup.
 type found struct{ hit, inFront bool }
 
 var founds = map[string]found{"hit": {true, true}, "behind": {true, false}, "miss": {false, true}}
 
-// benchLookup is a lookup that finds a denial in front or behind, or nothing.
+// benchLookup returns a lookup that finds a denial in the front or behind it, or finds nothing.
 func benchLookup(b testing.TB, f found) func() {
 	d := newDenials(b, 1000, time.Minute)
 	const key = "user:12345678"
@@ -29,8 +29,8 @@ func benchLookup(b testing.TB, f found) func() {
 	}
 }
 
-// A lookup allocates nothing, hit or miss. (ristretto takes a new buffer about
-// every 64 lookups, which the average rounds away.)
+// A lookup allocates nothing, hit or miss. (ristretto takes a new buffer about every 64 lookups, which the average
+// rounds away.)
 func TestLookupAllocatesNothing(t *testing.T) {
 	for name, f := range founds {
 		if n := testing.AllocsPerRun(1000, benchLookup(t, f)); n != 0 {

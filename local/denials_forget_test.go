@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Law 2: once capacity has come back, by a refund say, the key is asked about anew. No
-// other key is forgotten, and a later denial is remembered.
+// Law 2: once capacity has come back, for example by a refund, the process asks about the key again. No other key
+// is forgotten, and a later denial is remembered.
 func TestForgetADenial(t *testing.T) {
 	d := newDenials(t, 100, time.Minute)
 	said := Denial{Cost: 1, RetryAfter: time.Second, NextAfter: time.Second}
@@ -26,11 +26,11 @@ func TestForgetADenial(t *testing.T) {
 		t.Error("a denial after that was not remembered")
 	}
 	d.Close()
-	d.Forget(7, noon) // ristretto would panic
+	d.Forget(7, noon) // ristretto alone would panic
 }
 
-// Law 2: a denial that was on its way while capacity came back says nothing any more. It comes
-// after the refund's reply when it had a trip of its own.
+// Law 2: a denial that was in flight while capacity came back says nothing any more. It arrives after the refund's
+// reply if it had a trip of its own.
 func TestADenialFromBeforeIsNotRemembered(t *testing.T) {
 	d := newDenials(t, 100, time.Minute)
 	said := Denial{Cost: 1, RetryAfter: time.Second, NextAfter: time.Second}

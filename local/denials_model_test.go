@@ -11,12 +11,11 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// denialLife is long enough for some of a history's denials to be used and short
-// enough for others to end.
+// denialLife is long enough for some of a history's denials to be used, and short enough for others to end.
 const denialLife = int64(3 * time.Second)
 
-// remembered is a key of a history: what Redis has of it, and when this process
-// last sent a request that Redis denied.
+// remembered is a key of a history: its state in Redis, and the time when this process last sent a request that
+// Redis denied.
 type remembered struct {
 	name     string
 	l        limit.Limit
@@ -24,16 +23,16 @@ type remembered struct {
 	redis    model.Model
 	last     model.Outcome
 	lastSent int64
-	capacity int64 // its capacity
+	capacity int64 // the largest cost that fits
 }
 
-// world is a history of this process and others on one Redis. True time is in ns;
-// Redis sees whole µs of it, and this process a clock that started some time else.
+// world is a history of this process and others on one Redis. True time is in ns. Redis sees its whole µs, and this
+// process has a clock that started at another time.
 type world struct {
 	denials *Denials
 	keys    []*remembered
 	now     int64
-	started int64 // by true time
+	started int64 // when this process's clock started, in true time
 	atOnce  bool  // requests may take no time at all, as on a virtual clock
 }
 
@@ -43,10 +42,9 @@ func (w *world) redisTime() int64 { return w.now / 1000 }
 
 func (w *world) hash(k *remembered) uint64 { return testHasher.Hash(k.name) }
 
-// Law 2: whatever this process denies by itself, Redis would have denied at that
-// instant, and until the end of the wait that it answers. Histories are random:
-// several keys, all algorithms, other processes that take units too, and messages
-// that take their time.
+// Law 2: whatever this process denies by itself, Redis would have denied at that instant, and until the end of the
+// wait that the process answers. Histories are random: they have several keys, all algorithms, other processes that
+// take units, and messages that take their time.
 func TestNoDenialIsInvented(t *testing.T) {
 	var hits int
 	rapid.Check(t, func(t *rapid.T) {
@@ -88,8 +86,8 @@ func (w *world) checkDenial(t *rapid.T, k *remembered, cost int64, d Denial) {
 	}
 }
 
-// ask sends a request to Redis and remembers the answer. Meanwhile time passes,
-// and others ask.
+// ask sends a request to Redis and remembers the answer. Meanwhile time passes, and other processes may send
+// requests.
 func (w *world) ask(t *rapid.T, k *remembered, cost int64) {
 	sent := w.local()
 	w.now += w.drawDelay(t)
@@ -110,7 +108,7 @@ func (w *world) ask(t *rapid.T, k *remembered, cost int64) {
 		ResetAfter: time.Duration(k.last.ResetAfter) * time.Microsecond,
 		Remaining:  k.last.Remaining,
 	})
-	// What was just said is known, up to the microsecond that rounding may take.
+	// The denial is known until its wait or its life ends, except for the microsecond that rounding may take.
 	ends := min(sent+int64(wait), sent+denialLife) - 1000
 	if _, denied := w.denials.Lookup(w.hash(k), w.local(), cost); !denied && w.local() < ends {
 		t.Fatalf("%v under %v: a denial of %d for %v is not remembered", k.l, k.a, cost, wait)
@@ -123,8 +121,8 @@ func drawWorld(t *rapid.T) *world {
 		t.Fatal(err)
 	}
 	w := &world{denials: denials, now: 1_790_123_456_789_012_345, atOnce: rapid.Bool().Draw(t, "at once")}
-	// Where messages take no time, both clocks must be one, and so must their whole
-	// microseconds. Everywhere else a message takes longer than one.
+	// If messages take no time, whole microseconds must begin at the same time on both clocks. Otherwise a message
+	// takes at least a microsecond.
 	w.started = w.now - rapid.Int64Range(0, 10*minute).Draw(t, "started")
 	if w.atOnce {
 		w.started -= w.started % 1000
@@ -156,8 +154,7 @@ func (w *world) drawDelay(t *rapid.T) int64 {
 	return rapid.OneOf(rapid.Int64Range(1000, 5000), rapid.Int64Range(1000, 2*second)).Draw(t, "delay")
 }
 
-// drawPause draws the time until a request: often none, or until about when
-// something changes.
+// drawPause draws the time until a request: often none, or until about the time when something changes.
 func drawPause(t *rapid.T, k *remembered) int64 {
 	moment := rapid.SampledFrom([]int64{
 		0, 0,
@@ -170,7 +167,7 @@ func drawPause(t *rapid.T, k *remembered) int64 {
 	return max(0, moment+rapid.Int64Range(-1500, 1500).Draw(t, "neighbour"))
 }
 
-// drawCost prefers costs around what would just fit.
+// drawCost prefers costs around the largest that fits.
 func drawCost(t *rapid.T, k *remembered) int64 {
 	cost := rapid.SampledFrom([]int64{1, k.last.Remaining, k.last.Remaining + 1, k.capacity}).Draw(t, "cost")
 	return min(max(1, cost), k.capacity)

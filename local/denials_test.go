@@ -9,8 +9,7 @@ import (
 	"unsafe"
 )
 
-// newDenials returns a memory in which a denial is in force at once, closed with
-// the test.
+// newDenials returns a memory of denials in which a denial takes effect at once. It is closed with the test.
 func newDenials(t testing.TB, size int, life time.Duration) *Denials {
 	t.Helper()
 	d, err := NewDenials(size, life, true)
@@ -21,17 +20,17 @@ func newDenials(t testing.TB, size int, life time.Duration) *Denials {
 	return d
 }
 
-// Moments in these tests: a denial is sent at noon.
+// These are times in the tests: a denial is sent at noon.
 const (
 	noon   = int64(12 * time.Hour)
 	second = int64(time.Second)
 	minute = int64(time.Minute)
 )
 
-// Law 2: "nothing is free until t" holds for every cost, "n are not free until u"
-// for n and more. Neither holds a moment longer.
+// Law 2: "nothing is free until t" holds for every cost, and "n are not free until u" for costs of n and more.
+// Neither holds a moment longer.
 func TestWhatADenialSays(t *testing.T) {
-	// 5 units were denied: none is free for 2 s, 5 are not for 10 s.
+	// 5 units were denied: no unit is free for 2 s, and 5 are not free for 10 s.
 	nothing := Denial{Cost: 5, NextAfter: 2 * time.Second, RetryAfter: 10 * time.Second, ResetAfter: 30 * time.Second}
 	// 5 units were denied while 3 were free.
 	some := Denial{Cost: 5, RetryAfter: 10 * time.Second, ResetAfter: 30 * time.Second, Remaining: 3}
@@ -40,7 +39,7 @@ func TestWhatADenialSays(t *testing.T) {
 		said      Denial
 		after     int64 // since the denial was sent
 		cost      int64
-		retry     time.Duration // 0: not known to be denied
+		retry     time.Duration // 0 if the cost is not known to be denied
 		remaining int64
 	}{
 		{"nothing free: the same cost", nothing, 0, 5, 10 * time.Second, 0},
@@ -82,8 +81,8 @@ func TestWhatADenialSays(t *testing.T) {
 	}
 }
 
-// Law 2: the wait counts from before the request was sent, not from when the reply
-// came; and a later denial takes the place of an earlier one.
+// Law 2: the wait counts from before the request was sent, not from the arrival of the reply. A later denial
+// replaces an earlier one.
 func TestWaitsCountFromSending(t *testing.T) {
 	d := newDenials(t, 100, time.Minute)
 	said := Denial{Cost: 1, NextAfter: 2 * time.Second, RetryAfter: 2 * time.Second}
@@ -97,8 +96,8 @@ func TestWaitsCountFromSending(t *testing.T) {
 	}
 }
 
-// Law 2: Redis's clock shows whole microseconds. If it was asked at 1.9 µs, it
-// counted from 1 µs, and so must we.
+// Law 2: Redis's clock shows whole microseconds. If Redis was asked at 1.9 µs, its wait counts from 1 µs, and so
+// must the process's.
 func TestWaitsCountFromWholeMicroseconds(t *testing.T) {
 	d := newDenials(t, 100, time.Minute)
 	d.Remember(7, noon+1900, Denial{Cost: 1, NextAfter: 10 * time.Microsecond, RetryAfter: 10 * time.Microsecond})
@@ -110,8 +109,8 @@ func TestWaitsCountFromWholeMicroseconds(t *testing.T) {
 	}
 }
 
-// Law 2: whatever it said, a denial is forgotten at the end of its life, counted
-// from sending: capacity may have come back early.
+// Law 2: a denial is forgotten at the end of its life, counted from sending, however long its wait is. Capacity may
+// have come back early.
 func TestDenialsHaveACappedLife(t *testing.T) {
 	for life, ends := range map[time.Duration]int64{
 		0: second, time.Millisecond: second / 1000, time.Second - 1: second - 1, time.Second: second, time.Hour: second,
@@ -129,8 +128,7 @@ func TestDenialsHaveACappedLife(t *testing.T) {
 	}
 }
 
-// A denial that says nothing, as that of an entry held back by its group, denies
-// nothing.
+// A denial without a wait, such as that of an entry held back by its group, denies nothing.
 func TestADenialWithoutAWaitSaysNothing(t *testing.T) {
 	d := newDenials(t, 100, time.Second)
 	d.Remember(7, noon, Denial{Cost: 1})
@@ -139,8 +137,7 @@ func TestADenialWithoutAWaitSaysNothing(t *testing.T) {
 	}
 }
 
-// Law 2: nobody is denied for somebody else's sake: not for another key or another
-// rule.
+// Law 2: a denial applies neither to another key nor to another rule.
 func TestDenialsOfOthers(t *testing.T) {
 	d := newDenials(t, 100, time.Minute)
 	said := Denial{Cost: 1, NextAfter: time.Minute, RetryAfter: time.Minute}
@@ -174,7 +171,7 @@ func TestHashers(t *testing.T) {
 	}
 }
 
-// Law 7: no more is remembered than there is room for.
+// Law 7: no more denials are remembered than there is room for.
 func TestDenialsAreBounded(t *testing.T) {
 	const size = 100
 	d := newDenials(t, size, time.Minute)
@@ -230,8 +227,8 @@ func TestClosedDenials(t *testing.T) {
 	}
 }
 
-// Closing while others remember and look up: ristretto alone would panic, about
-// once in a few tries.
+// A memory can be closed while others remember and look up denials. ristretto alone would panic, about once in a
+// few tries.
 func TestCloseDenialsInUse(t *testing.T) {
 	for _, synchronous := range []bool{false, true} {
 		t.Run(fmt.Sprint("synchronous ", synchronous), func(t *testing.T) {
@@ -276,8 +273,8 @@ func closeInUse(t *testing.T, synchronous bool) {
 	users.Wait()
 }
 
-// A gate that shares a cache line with another would make callers of different
-// keys wait for one another.
+// Each gate fills whole cache lines. If two gates shared a line, callers of different keys would wait for one
+// another.
 func TestGatesFillCacheLines(t *testing.T) {
 	if size := unsafe.Sizeof(gate{}); size%64 != 0 {
 		t.Errorf("a gate has %d bytes, want whole cache lines", size)

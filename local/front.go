@@ -6,14 +6,14 @@ import (
 )
 
 // front is the table in which a denial is looked up first. Each hash has one place, which is read without
-// a lock and without writing to memory that callers share. Several keys may have the same place; it holds
-// the denial of one of them for as long as that is in force. Keys that are asked for most are likely to
-// be the first, and so to have the place. The denials of other keys are found in ristretto.
+// a lock and without writing to memory that callers share. Several keys may have the same place. It holds
+// the denial of one of them for as long as that denial is in force. Keys that are asked for most are
+// likely to come first, and so to get the place. The denials of other keys are found in ristretto.
 //
-// The table is for keys that all cores ask for at once. A Get of ristretto takes the read lock of a
-// shard, which is a write to memory that all of them share, and notes the use. With the table, a
-// denial of one hot key takes 0.47 to 0.78 of a bare Get (docs/measurements.md). The table also
-// knows at once what ristretto knows a moment later, see [Denials.Forget].
+// The table is for keys that all cores ask for at the same time. A Get of ristretto takes the read lock
+// of a shard, which is a write to memory that all cores share, and records the use. With the table,
+// looking up a denial of one hot key takes 0.47 to 0.78 of the time of a bare Get (docs/measurements.md).
+// The table also has each change at once, while ristretto has it a moment later; see [Denials.Forget].
 type front []atomic.Pointer[denial]
 
 // newFront returns a table with at least as many places as keys.
@@ -34,8 +34,8 @@ func (f front) get(hash uint64) *denial {
 	return nil
 }
 
-// put stores the denial of a request sent at the given time, unless another key's denial has its
-// place and was in force then. It returns false if the denial is void, see denial.forgotten.
+// put stores the denial of a request that was sent at the given time, unless the place holds another
+// key's denial that was in force then. It returns false if the denial is void; see denial.forgotten.
 func (f front) put(d *denial, sent int64) (valid bool) {
 	for place := f.place(d.hash); ; {
 		old := place.Load()

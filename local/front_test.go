@@ -6,14 +6,14 @@ import (
 	"time"
 )
 
-// Two keys that meet at one place of any table in these tests.
+// These two keys share a place in any table of these tests.
 const (
 	early = uint64(7)
 	late  = early + 1<<56
 )
 
-// What has no place in front is remembered all the same, and nobody is answered with
-// the denial of another who has the same place.
+// A denial without a place in front is remembered nevertheless. No key is answered with the denial of another key
+// that has the same place.
 func TestKeysThatMeetAtAPlace(t *testing.T) {
 	d := newDenials(t, 100, time.Minute)
 	say := func(hash uint64, sent, remaining int64) {
@@ -35,7 +35,7 @@ func TestKeysThatMeetAtAPlace(t *testing.T) {
 	say(late, noon+second, 2)
 	check(early, noon+second, 1, true)
 	check(late, noon+second, 2, false)
-	say(early, noon+2*second, 3) // the later of two denials is in force
+	say(early, noon+2*second, 3) // of two denials of a key, the later one is in force
 	check(early, noon+2*second, 3, true)
 	say(late, noon+12*second, 4) // the place is free now
 	check(late, noon+12*second, 4, true)
@@ -47,17 +47,17 @@ func TestKeysThatMeetAtAPlace(t *testing.T) {
 		t.Errorf("forgotten: %+v", got)
 	}
 	check(early, noon+12*second, 5, false)
-	say(early, noon+12*second, 6) // takes the place of what says that the other one is forgotten
+	say(early, noon+12*second, 6) // replaces the note that the other key is forgotten
 	check(early, noon+12*second, 6, true)
 	if got, denied := d.Lookup(late, noon+12*second, 5); denied {
 		t.Errorf("forgotten, and another key has its place: %+v", got)
 	}
 	d.Forget(early, noon+14*second)
-	say(late, noon+13*second, 7) // forgetting one key says nothing of another
+	say(late, noon+13*second, 7) // forgetting one key says nothing about another
 	check(late, noon+14*second, 7, true)
 }
 
-// A denial whose life is over gives up its place, however long the wait was that it told.
+// A denial whose life is over gives up its place, however long its wait was.
 func TestAPlaceIsFreeWhenALifeIsOver(t *testing.T) {
 	d := newDenials(t, 100, time.Second)
 	said := Denial{Cost: 1, RetryAfter: time.Minute, NextAfter: time.Minute}
@@ -72,7 +72,7 @@ func TestAPlaceIsFreeWhenALifeIsOver(t *testing.T) {
 	}
 }
 
-// Law 7: as many places as there are keys to remember, but for the rounding.
+// Law 7: there are as many places as keys to remember, rounded up to a power of two.
 func TestFrontIsBounded(t *testing.T) {
 	for keys, places := range map[int]int{-1: 1, 0: 1, 1: 1, 2: 2, 3: 4, 100: 128, 1024: 1024, 1025: 2048} {
 		if got := len(newFront(keys)); got != places {
@@ -81,8 +81,8 @@ func TestFrontIsBounded(t *testing.T) {
 	}
 }
 
-// Keys that meet at a place never get one another's answer while all of them are
-// remembered, forgotten and looked up at once; and what is forgotten last stays so.
+// Keys that share a place never get one another's answers while all of them are remembered, forgotten and looked up
+// concurrently. The last key to be forgotten stays forgotten.
 func TestAPlaceThatManyUse(t *testing.T) {
 	d := newDenials(t, 100, time.Minute)
 	var users sync.WaitGroup
@@ -104,7 +104,7 @@ func TestAPlaceThatManyUse(t *testing.T) {
 	users.Wait()
 }
 
-// A look-up goes no further once every denial's life is over; until then it must.
+// A lookup stops at once when every denial's life is over, but not before.
 func TestUntilWhenDenialsAreLookedUp(t *testing.T) {
 	d := newDenials(t, 100, time.Second)
 	said := Denial{Cost: 1, RetryAfter: time.Minute}

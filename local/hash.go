@@ -2,9 +2,9 @@ package local
 
 import "hash/maphash"
 
-// Hasher computes the hashes of keys. Its seeds are random for each process, so nobody can choose
-// keys that collide. Two given keys collide by chance with a probability of 2^-64, so hashes can
-// stand for keys.
+// Hasher computes the hashes of keys. Its seeds are random for each process, so nobody can choose keys
+// that collide. Two given keys collide by chance with a probability of 2^-64, so a hash can stand for its
+// key.
 type Hasher struct {
 	keys, uses maphash.Seed
 }

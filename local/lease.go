@@ -9,35 +9,35 @@ import (
 	"time"
 )
 
-// Leases holds units that were charged in Redis in advance, which this process may spend without a
-// trip until they end. It also measures for which keys, and for how many units, a lease is worth
-// while. O is the type of the leases' owners. It is safe for concurrent use.
+// Leases holds units that were charged in Redis in advance, and that this process may spend without a
+// trip until they end. It also measures for which keys, and for how many units, a lease is worthwhile. O
+// is the type of the leases' owners. Leases is safe for concurrent use.
 //
-// The table has a fixed size and is divided into sets. Spending takes no lock: the units left of a
-// lease are in one word with a generation, which changes before any other field of the record does.
-// If a compare-and-swap of the word succeeds, all fields that were read before belong together.
-// Everything else happens once per lease or trip, under the lock of the set.
+// The table has a fixed size and is divided into sets. Spending takes no lock. The units left of a lease
+// are in one word with a generation, which changes before any other field of the record does. If a
+// compare-and-swap of the word succeeds, all fields that were read before it belong together. All other
+// operations happen once per lease or trip, under the lock of the set.
 type Leases[O any] struct {
 	sets   []leaseSet[O]
 	mask   uint64
-	lastID atomic.Uint64 // begins anywhere below 2^63, and so does not come to 0
+	lastID atomic.Uint64 // begins at a random number below 2^63, and so never reaches 0
 	held   atomic.Int64
 }
 
 const (
 	leaseWays = 8 // records per set
 
-	// leaseWorth is the least number of requests like the current one that must have been granted,
-	// and that the lease must be expected to serve. If it saves fewer trips, other processes should
-	// rather have the units.
+	// leaseWorth is the least number of requests of the current cost that must have been granted, and
+	// that the lease must be expected to serve. If a lease saves fewer trips, the units are better left
+	// to other processes.
 	leaseWorth = 4
-	// A lease gets the units expected to be spent in 1/leaseServes of its life, so that most units
-	// are spent and not returned.
+	// leaseServes determines the size of a lease: the units expected to be spent in 1/leaseServes of its
+	// life. So most units are spent and not returned.
 	leaseServes = 2
-	// Demand is measured over at least 1/demandOver of a life. So at the start of a burst, each
-	// lease is four times as large as the last.
+	// demandOver is the part of a life over which demand is measured at least. So at the start of a
+	// burst, each lease is four times as large as the one before.
 	demandOver = 8
-	// A lease that was not used for 1/idleFor of its life is given back.
+	// idleFor is the part of its life after which an unused lease is given back: 1/idleFor.
 	idleFor = 4
 
 	asking = math.MaxInt64 // value of since while a lease is being requested
@@ -46,19 +46,19 @@ const (
 type leaseSet[O any] struct {
 	hashes  [leaseWays]atomic.Uint64
 	records [leaseWays]leaseRecord[O]
-	mu      sync.Mutex // guards since, used and lease of the records, and all writes but spending
+	mu      sync.Mutex // guards since, used and lease of the records, and all writes except spending
 	_       [56]byte   // so that records start where cache lines do
 }
 
 // leaseRecord fills one cache line of 64 bytes.
 type leaseRecord[O any] struct {
-	word  atomic.Uint64 // the generation, and in the low 32 bits the units left
-	ends  atomic.Int64  // when the units must no longer be spent
-	stamp atomic.Int64  // the charge's, on the key's clock in Redis
-	free  atomic.Int64  // units that Redis had left besides
-	reset atomic.Int64  // when the key will be as if never used
+	word  atomic.Uint64 // the generation in the high 32 bits, the units left in the low 32 bits
+	ends  atomic.Int64  // time from which the units must no longer be spent
+	stamp atomic.Int64  // time of the charge, on the key's clock in Redis
+	free  atomic.Int64  // units that Redis had left in addition
+	reset atomic.Int64  // when the key will be as if it had never been used
 
-	// since is the time from which demand is counted; if it is in the future, no lease is requested
+	// since is the time from which demand is counted. If it is in the future, no lease is requested
 	// before then.
 	since int64
 	used  int64 // units granted by Redis since then, without those of the lease
@@ -68,23 +68,23 @@ type leaseRecord[O any] struct {
 // heldLease has the fields that are not needed for spending a lease.
 type heldLease[O any] struct {
 	Lease[O]
-	old    bool   // units spent of it are no sign of present demand
-	idle   int64  // how long it may be unused
-	word   uint64 // word at the time it was last seen to be used
+	old    bool   // units spent from it say nothing about present demand
+	idle   int64  // how long it may stay unused
+	word   uint64 // word when the lease was last seen to be used
 	usedAt int64
 }
 
 // Lease is a lease as it was granted. All times are the process's, in ns.
 type Lease[O any] struct {
 	ID    uint64 // see [Leases.NextID]
-	Key   string // the user's
+	Key   string // the user key
 	Hash  uint64 // of the key, unsalted
-	Owner O      // for which units are given back
+	Owner O      // to which units are given back
 	Units int64  // charged
 	Stamp int64  // of the charge, on the key's clock in Redis
-	Ends  int64  // when it must no longer be spent
-	Free  int64  // units that Redis had left besides
-	Reset int64  // when the key will be as if never used
+	Ends  int64  // time from which it must no longer be spent
+	Free  int64  // units that Redis had left in addition
+	Reset int64  // when the key will be as if it had never been used
 }
 
 // Ended is a lease that can no longer be spent, with its unspent units.
@@ -93,7 +93,7 @@ type Ended[O any] struct {
 	Left int64
 }
 
-// Spent is the result of a request that a lease had the units for.
+// Spent is the result of a request that was served from a lease.
 type Spent struct {
 	Stamp      int64 // of the charge, on the key's clock in Redis
 	Remaining  int64 // units left of the lease, plus those that Redis had when it was granted
@@ -111,12 +111,12 @@ func NewLeases[O any](keys int) *Leases[O] {
 	return l
 }
 
-// NextID returns an ID for a lease, which is not 0. IDs of one process differ; those of two processes almost
-// certainly do.
+// NextID returns an ID for a lease, which is never 0. IDs of one process differ; IDs of two processes
+// almost certainly differ.
 func (l *Leases[O]) NextID() uint64 { return l.lastID.Add(1) }
 
-// Spend takes cost units of the lease of a key, if it has the units that are needed. Both numbers
-// are the same, or cost is 0 to take none. hash is the salted hash of the key.
+// Spend takes cost units from the lease of a key, if the lease has the needed units. needed and cost are
+// equal, or cost is 0 to take none. hash is the salted hash of the key.
 func (l *Leases[O]) Spend(hash uint64, now, needed, cost int64) (Spent, bool) {
 	set := l.set(hash)
 	for i := range set.hashes {
@@ -145,9 +145,9 @@ func (r *leaseRecord[O]) spend(is *atomic.Uint64, hash uint64, now, needed, cost
 	}
 }
 
-// Wanted counts cost units that Redis granted now, and returns the number of units to request as a
-// lease, at most most, or 0 for no lease. If it is not 0, [Leases.Hold] or [Leases.Refused] must
-// follow once; until then no other caller gets a number for this key.
+// Wanted counts cost units that Redis granted now, and returns the number of units to request as a lease,
+// or 0 for no lease. The number is at most most. If it is not 0, the caller must call [Leases.Hold] or
+// [Leases.Refused] once. Until then no other caller gets a number for this key.
 func (l *Leases[O]) Wanted(hash uint64, now, cost int64, life time.Duration, most int64) int64 {
 	set := l.set(hash)
 	set.mu.Lock()
@@ -179,7 +179,7 @@ func (l *Leases[O]) Wanted(hash uint64, now, cost int64, life time.Duration, mos
 			total += r.lease.Units - left
 		}
 	}
-	// The rate of demand, times the part of its life that a lease should serve.
+	// The rate of demand, times the part of its life for which a lease should last.
 	over := max(now-r.since, int64(life)/demandOver, 1)
 	want := min(int64(math.Ceil(float64(total)*float64(int64(life)/leaseServes)/float64(over))), most, math.MaxUint32)
 	if worth := leaseWorth * cost; want < worth || total < worth {
@@ -189,8 +189,9 @@ func (l *Leases[O]) Wanted(hash uint64, now, cost int64, life time.Duration, mos
 	return want
 }
 
-// Hold stores a lease that was [Leases.Wanted], so that it can be spent; the one before must have been ended. There is a place
-// for it, since the record of a key that asks for a lease makes way for no other.
+// Hold stores a lease that was [Leases.Wanted], so that it can be spent. The key's previous lease must
+// have been ended. There is always a place, because the record of a key that requests a lease is not
+// evicted.
 func (l *Leases[O]) Hold(hash uint64, now int64, lease Lease[O]) {
 	set := l.set(hash)
 	set.mu.Lock()
@@ -203,11 +204,11 @@ func (l *Leases[O]) Hold(hash uint64, now int64, lease Lease[O]) {
 	r.since, r.used = now, 0
 	word := nextGeneration(r.word.Load()) | uint64(lease.Units)
 	r.lease = &heldLease[O]{Lease: lease, idle: (lease.Ends - now) / idleFor, word: word, usedAt: now}
-	r.word.Store(word) // from here on it can be spent
+	r.word.Store(word) // from here on the lease can be spent
 	l.held.Add(1)
 }
 
-// Refused records that a lease that was [Leases.Wanted] was not granted: none is requested again
+// Refused records that a lease that was [Leases.Wanted] was not granted. No lease is requested again
 // before the given time.
 func (l *Leases[O]) Refused(hash uint64, until int64) {
 	set := l.set(hash)
@@ -261,7 +262,7 @@ func (l *Leases[O]) endAll(which func(r *leaseRecord[O]) bool) (ended []Ended[O]
 	return ended
 }
 
-// end removes the lease from a record that has one. The lock is held.
+// end removes the lease from a record that has one. The lock must be held.
 func (l *Leases[O]) end(r *leaseRecord[O]) Ended[O] {
 	for {
 		word := r.word.Load()
@@ -274,10 +275,10 @@ func (l *Leases[O]) end(r *leaseRecord[O]) Ended[O] {
 	}
 }
 
-// Held returns the number of leases, spent or not.
+// Held returns the number of leases, whether or not all their units are spent.
 func (l *Leases[O]) Held() int { return int(l.held.Load()) }
 
-// Left returns the number of units of all leases that could still be spent now.
+// Left returns the number of units of all leases that can be spent now.
 func (l *Leases[O]) Left(now int64) (units int64) {
 	for i := range l.sets {
 		for j := range l.sets[i].records {
@@ -293,7 +294,7 @@ func nextGeneration(word uint64) uint64 { return (word>>32 + 1) << 32 }
 
 func (l *Leases[O]) set(hash uint64) *leaseSet[O] { return &l.sets[hash>>24&l.mask] }
 
-// find returns the record of a key, or nil. The lock is held.
+// find returns the record of a key, or nil if there is none. The lock must be held.
 func (s *leaseSet[O]) find(hash uint64) *leaseRecord[O] {
 	for i := range s.hashes {
 		if s.hashes[i].Load() == hash {
@@ -303,8 +304,8 @@ func (s *leaseSet[O]) find(hash uint64) *leaseRecord[O] {
 	return nil
 }
 
-// create returns a record for a key that has none, in place of the one that was not asked for the
-// longest; nil if all others have a lease or are requesting one. The lock is held.
+// create returns a record for a key that has none. It replaces the record that was unused for the longest
+// time. It returns nil if all records have a lease or are requesting one. The lock must be held.
 func (s *leaseSet[O]) create(hash uint64) *leaseRecord[O] {
 	oldest := -1
 	for i := range s.records {

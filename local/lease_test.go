@@ -16,7 +16,7 @@ func lease(id uint64, now, units int64) Lease[string] {
 	return Lease[string]{ID: id, Key: "k", Units: units, Stamp: 7, Ends: now + int64(leaseLife), Free: 100, Reset: now + 2*second}
 }
 
-// hold has a lease of a key held, as after it was wanted and granted.
+// hold makes l hold a lease of a key, as if the lease had been wanted and granted.
 func hold(t testing.TB, l *Leases[string], hash uint64, now, units int64) {
 	t.Helper()
 	for l.Wanted(hash, now, units, leaseLife, 1000) == 0 {
@@ -57,7 +57,8 @@ func TestALeaseIsSpentUntilItEnds(t *testing.T) {
 	}
 }
 
-// Who finds a key's record just before it becomes another key's spends nothing of that.
+// A request that finds a key's record just before the record becomes another key's spends nothing of the other
+// key's lease.
 func TestALeaseIsNotSpentForAnotherKey(t *testing.T) {
 	l, hash := NewLeases[string](1), testHasher.Hash("k")
 	hold(t, l, hash, noon, 10)
@@ -72,10 +73,10 @@ func TestALeaseIsNotSpentForAnotherKey(t *testing.T) {
 	}
 }
 
-// However many spend, end and renew leases at once, every unit is spent once or left.
+// However many goroutines spend, end and renew leases at once, every unit is spent once or left.
 func TestUnitsOfALeaseAreSpentOnceOrLeft(t *testing.T) {
 	l := NewLeases[string](leaseWays)     // one set
-	hashes := make([]uint64, leaseWays+4) // more than have a place
+	hashes := make([]uint64, leaseWays+4) // more keys than places
 	for i := range hashes {
 		hashes[i] = testHasher.Hash(fmt.Sprint(i))
 	}
@@ -132,12 +133,12 @@ func TestUnitsOfALeaseAreSpentOnceOrLeft(t *testing.T) {
 	}
 }
 
-// A lease is sized to be spent in half of its life at the demand there was; what is not
-// used often is not leased at all, and only one caller is told to ask.
+// A lease is sized so that the recent demand spends it in half of its life. A key that is seldom used is not leased
+// at all, and only one caller is told to ask for a lease.
 func TestLeasesFollowDemand(t *testing.T) {
 	l, hash, now := NewLeases[string](1), testHasher.Hash("k"), noon
 	for range 100 {
-		now += second / 4 // four a second: half a life's are fewer than is worth while
+		now += second / 4 // four a second: in half a life, too few to be worth a lease
 		if want := l.Wanted(hash, now, 1, leaseLife, 1000); want != 0 {
 			t.Fatalf("wanted %d at 4 a second", want)
 		}
@@ -170,7 +171,7 @@ func TestLeasesFollowDemand(t *testing.T) {
 			t.Fatalf("wanted %d at 100 a second", want)
 		}
 	}
-	// Many who were on their way to Redis when a lease came are no sign that it is spent.
+	// Many callers that were on their way to Redis when a lease arrived do not show that the lease is spent.
 	l.End(hash)
 	l.Hold(hash, now, lease(1, now, 50))
 	for range 100 {
@@ -227,7 +228,7 @@ func TestUnusedLeasesEnd(t *testing.T) {
 	}
 }
 
-// A set that is full of leases has no place for another key, and none is forgotten.
+// A set that is full of leases has no place for another key, and no lease is forgotten.
 func TestNoLeaseMakesWay(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := NewLeases[string](leaseWays)
@@ -290,7 +291,7 @@ func BenchmarkSpend(b *testing.B) {
 	})
 }
 
-// What was spent of a lease before, or is left of one that is over, says nothing of the demand there is now.
+// The units spent of an earlier lease, or left of a lease that is over, say nothing about the present demand.
 func TestAnOldLeaseIsNoSignOfDemand(t *testing.T) {
 	l, hash := NewLeases[string](1), testHasher.Hash("k")
 	hold(t, l, hash, noon, 100)
@@ -308,8 +309,8 @@ func TestAnOldLeaseIsNoSignOfDemand(t *testing.T) {
 	}
 }
 
-// The word of a record never comes back while a request may still compare it: each lease, each end of one,
-// and each change of the key has another one.
+// A record never has the same word again while a request may still compare it: each lease, each end of a lease, and
+// each change of the key makes another word.
 func TestAWordIsOfOneLease(t *testing.T) {
 	l := NewLeases[string](1)
 	seen := make(map[*leaseRecord[string]]map[uint64]bool)
@@ -325,7 +326,7 @@ func TestAWordIsOfOneLease(t *testing.T) {
 			seen[r][word] = true
 		}
 	}
-	for i := range uint64(3 * leaseWays) { // which take each other's records
+	for i := range uint64(3 * leaseWays) { // more keys than records, so that they take each other's
 		hash, now := i+1, noon+int64(i)*10*second
 		l.Wanted(hash, now, 1, leaseLife, 1000)
 		changed("another key's record", hash)

@@ -2,22 +2,22 @@ package local
 
 import "sync/atomic"
 
-// Slot is a number of units of a key that are held together. The zero Slot is not held. It must not
+// Slot is a number of units of a key that are held together. The zero Slot is not held. A Slot must not
 // be copied after it has been granted.
 type Slot[O any] struct {
 	held  *Held[O]
 	units int64
-	place int  // among the key's slots, from 1; 0 if it is no longer held
+	place int  // position among the key's slots, from 1; 0 if the slot is no longer held
 	timed bool // see EndInTime
 	lost  atomic.Bool
-	ended chan struct{} // closed when it is lost or given back; nil until Ended is called
+	ended chan struct{} // closed when the slot is lost or given back; nil until Ended is called
 }
 
-// EndInTime lets the slot end when its time in Redis is over, even if others of its key are kept (see
-// [Slots.Keep]). It must be called before the slot is granted.
+// EndInTime makes the slot end when its time in Redis is over, even if other slots of its key are kept
+// (see [Slots.Keep]). It must be called before the slot is granted.
 func (s *Slot[O]) EndInTime() { s.timed = true }
 
-// till is the time until which the slot is valid.
+// till returns the time until which the slot is valid.
 func (s *Slot[O]) till() int64 {
 	if s.timed {
 		return s.held.sure.Load()
@@ -25,7 +25,7 @@ func (s *Slot[O]) till() int64 {
 	return s.held.till.Load()
 }
 
-// end ends a slot. The lock is held.
+// end ends a slot. The lock must be held.
 func (s *Slot[O]) end() {
 	s.lost.Store(true)
 	s.place = 0
@@ -34,11 +34,12 @@ func (s *Slot[O]) end() {
 	}
 }
 
-// Release gives a slot back. told reports whether the caller is to tell Redis at once, by an entry that
-// has no effect after until; then h was entered as by [Slots.Enter]. Otherwise, because the slot was no
-// longer held, the key is in doubt, or tell is false, a statement will tell Redis how many units are
-// held. That is also so if the slots may expire before until: the entry could then take the units from
-// a new record, of slots that were acquired after the old record had expired.
+// Release gives a slot back. If told is true, the caller must tell Redis at once, by an entry that has no
+// effect after until; h was then entered as by [Slots.Enter]. Otherwise the slot was no longer held, or a
+// statement will tell Redis how many units are held. A statement is used if the key is in doubt, if the
+// slots are kept without Redis, or if tell is false. It is also used if the slots may expire before
+// until: the entry could then take the units from a new record, of slots that were acquired after the old
+// record had expired.
 func (s *Slot[O]) Release(now, until int64, tell bool) (h *Held[O], units int64, told bool) {
 	if s.held == nil {
 		return nil, 0, false
@@ -60,7 +61,7 @@ func (s *Slot[O]) Release(now, until int64, tell bool) (h *Held[O], units int64,
 	return h, s.units, true
 }
 
-// remove ends a slot in this process. The lock is held.
+// remove ends a slot in this process. The lock must be held.
 func (h *Held[O]) remove(s *Slot[O]) {
 	last := h.slots[len(h.slots)-1]
 	h.slots[s.place-1], last.place = last, s.place
@@ -74,9 +75,9 @@ func (h *Held[O]) remove(s *Slot[O]) {
 	s.end()
 }
 
-// Held reports whether the slot is held at now, which must have been read before. It is right also
-// directly after this process was paused, when no timer has fired yet. A slot that was reported as lost is
-// never held again.
+// Held reports whether the slot is held at now. The caller must read the clock before it calls Held. The
+// result is correct even directly after this process was paused, when no timer has fired yet. A slot that
+// was reported as lost is never held again.
 func (s *Slot[O]) Held(now int64) bool {
 	h := s.held
 	switch {

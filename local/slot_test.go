@@ -2,9 +2,9 @@ package local
 
 import "testing"
 
-// Law 13: a release is sent as such only if it can have no effect once the slots' record in Redis has
-// expired. Otherwise it could take its units from a new record, which slots that were acquired
-// meanwhile have made, and Redis would know of fewer units than are held.
+// Law 13: a release is sent as a release only if it can have no effect once the slots' record in Redis has expired.
+// Otherwise it could take its units from a new record, made by slots that were acquired meanwhile. Redis would then
+// know of fewer units than are held.
 func TestLaw13AReleaseIsSentOnlyIfItCannotOutliveTheSlots(t *testing.T) {
 	const now = int64(1_790_000_000_000_000_000)
 	till := now + int64(fleetTTL)
@@ -39,8 +39,8 @@ func TestLaw13AReleaseIsSentOnlyIfItCannotOutliveTheSlots(t *testing.T) {
 	}
 }
 
-// A release is not sent as such if the caller cannot send it, or while the key is in doubt: a statement says
-// how many units are left instead.
+// A release is not sent as a release if the caller cannot send it, or while the key is in doubt. A statement of the
+// units that are left replaces it.
 func TestReleasesThatAreNotSent(t *testing.T) {
 	for what, c := range map[string]struct{ tell, doubt, told bool }{
 		"nothing is in the way": {true, false, true},

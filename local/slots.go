@@ -6,69 +6,69 @@ import (
 	"time"
 )
 
-// Slots records what this process holds of concurrency limits: for each key the number of units,
-// until when the process may rely on them, and whether Redis knows of them. It is safe for
+// Slots records what this process holds of concurrency limits. For each key it has the number of units,
+// the time until which the process may rely on them, and whether Redis knows of them. Slots is safe for
 // concurrent use.
 //
-// Redis keeps a record for each process and key, and not for each slot. So all slots of a key
-// expire together, and one entry renews all of them.
+// Redis keeps one record for each process and key, not one for each slot. So all slots of a key expire
+// together, and one entry renews all of them.
 //
-// A lost answer leaves a key in doubt: Redis may or may not have charged the units. While a key is
-// in doubt, no further entries are sent that would change its record in Redis. Once the entries
-// that were sent earlier can no longer change it, Redis is sent the number of units held. That
-// entry is idempotent, so units neither leak nor count twice.
+// A lost answer leaves a key in doubt: Redis may or may not have charged the units. While a key is in
+// doubt, no further entries are sent that would change its record in Redis. Once the earlier entries can
+// no longer change the record, a statement tells Redis the number of units held. A statement is
+// idempotent, so units neither leak nor count twice.
 type Slots[O any] struct {
 	wake func()
 
 	mu    sync.Mutex // guards all keys, and their slots' places
 	of    map[HeldKey]*Held[O]
-	lost  map[string]uint64 // slots, by rule
+	lost  map[string]uint64 // number of lost slots, by rule
 	ended bool              // EndAll was called
 }
 
-// HeldKey is a key of a rule.
+// HeldKey identifies a key of a rule.
 type HeldKey struct{ Rule, Key string }
 
-// Held is what this process holds of a key. Its methods may be called after [Slots.Enter], which
-// keeps it in the table.
+// Held is what this process holds of a key. Its methods may be called after [Slots.Enter], which keeps it
+// in the table.
 type Held[O any] struct {
 	HeldKey
 	table *Slots[O]
 
-	// till is the time until which the slots are valid, on the limiter's clock. It is extended
-	// under mu, and only while it has not passed; it is read without a lock. sure is the same, but not extended
-	// by keeping slots without Redis: until then those are valid that end in time, see Slot.EndInTime.
+	// till is the time until which the slots are valid, on the limiter's clock. It is extended under mu,
+	// and only while it has not passed; it is read without a lock. sure is the same, but is not extended
+	// when slots are kept without Redis. Slots that end in time are valid until sure; see Slot.EndInTime.
 	till, sure atomic.Int64
 
 	// Guarded by the table's mu:
 	owner   O             // of the last Enter
 	ttl     time.Duration // of the last Enter
-	longest time.Duration // of all of them, since Redis has a record
+	longest time.Duration // longest ttl of all Enters since Redis has had a record
 	units   int64
 	slots   []*Slot[O]
-	timed   int    // how many of them end in time
-	free    int64  // units, as Redis said last
-	kept    bool   // the slots are valid until Redis can be reached, and knows of them
+	timed   int    // number of slots that end in time
+	free    int64  // free units in Redis's last reply
+	kept    bool   // the slots are valid until Redis can be reached and knows of them
 	share   int64  // units that this process may hold in an outage
 	quota   int64  // units of the limit that share is a part of
-	asking  int64  // units of it that are reserved, see Reserve
-	outage  uint32 // the outage that share is for
+	asking  int64  // units of share that are reserved; see Reserve
+	outage  uint32 // the outage for which share was fixed
 	flying  int    // entries in flight that change the record in Redis
-	flown   int64  // when the last of them ended
+	flown   int64  // when the last of those entries ended
 	changes uint64 // number of changes by such entries and releases
 	doubt   bool
 	asked   bool          // a statement of the units held is in flight
-	since   int64         // the earliest time of such a statement
+	since   int64         // the earliest time for such a statement
 	over    chan struct{} // closed when the doubt is over
 }
 
 // goneAfter is the number of TTLs after which Redis has certainly forgotten a process that has sent
-// nothing since. It is more than one because Redis's clock may run a little slower than this
-// process's.
+// nothing since. It is more than one because Redis's clock may run a little slower than this process's
+// clock.
 const goneAfter = 2
 
-// NewSlots returns an empty table. wake is called when a statement about a key in doubt is due, or
-// will be; it must not block, and must not call the table.
+// NewSlots returns an empty table. wake is called when a statement about a key in doubt is due, or will
+// become due. It must not block, and must not call the table.
 func NewSlots[O any](wake func()) *Slots[O] {
 	return &Slots[O]{wake: wake, of: make(map[HeldKey]*Held[O]), lost: make(map[string]uint64)}
 }
@@ -82,10 +82,10 @@ func (t *Slots[O]) held(key HeldKey) *Held[O] {
 	return h
 }
 
-// Enter records that an entry is about to be sent that changes a key's record in Redis, for an owner
-// whose records last for ttl there. Granted, Left or Unknown must follow. While the key is in
-// doubt, h is nil and no entry may be sent; wait is closed when the doubt is over. After EndAll h is nil,
-// and wait is never closed.
+// Enter records that an entry is about to be sent that changes a key's record in Redis. The entry is for
+// an owner whose records last for ttl there. The caller must call Granted, Left or Unknown afterwards.
+// While the key is in doubt, h is nil and no entry may be sent; wait is closed when the doubt is over.
+// After EndAll h is nil, and wait is never closed.
 func (t *Slots[O]) Enter(key HeldKey, owner O, ttl time.Duration) (h *Held[O], wait <-chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -102,12 +102,12 @@ func (t *Slots[O]) Enter(key HeldKey, owner O, ttl time.Duration) (h *Held[O], w
 	return h, nil
 }
 
-// ownedBy records for whom an entry is sent. The lock is held.
+// ownedBy records the owner for whom an entry is sent. The lock must be held.
 func (h *Held[O]) ownedBy(owner O, ttl time.Duration) {
 	h.owner, h.ttl, h.longest = owner, ttl, max(h.longest, ttl)
 }
 
-// left ends an entry. The lock is held.
+// left records that an entry has ended. The lock must be held.
 func (h *Held[O]) left(now int64) {
 	h.flying--
 	h.changes++
@@ -117,8 +117,8 @@ func (h *Held[O]) left(now int64) {
 	}
 }
 
-// Left ends an Enter whose entry changed nothing in Redis. free is the number of free units in
-// Redis's reply, or -1 if there was none.
+// Left ends an Enter whose entry changed nothing in Redis. free is the number of free units in Redis's
+// reply, or -1 if there was no reply.
 func (h *Held[O]) Left(now, free int64) {
 	h.table.mu.Lock()
 	defer h.table.mu.Unlock()
@@ -129,7 +129,7 @@ func (h *Held[O]) Left(now, free int64) {
 	h.clean(now)
 }
 
-// Unknown ends an Enter whose entry may have changed the record in Redis, and may still do so before
+// Unknown ends an Enter whose entry may have changed the record in Redis, and may still change it before
 // since.
 func (h *Held[O]) Unknown(now, since int64) {
 	h.table.mu.Lock()
@@ -139,7 +139,7 @@ func (h *Held[O]) Unknown(now, since int64) {
 	h.doubts(since)
 }
 
-// doubts puts the key in doubt, or prolongs its doubt. The lock is held.
+// doubts puts the key in doubt, or prolongs its doubt. The lock must be held.
 func (h *Held[O]) doubts(since int64) {
 	if !h.doubt {
 		h.doubt, h.over, h.since = true, make(chan struct{}), 0
@@ -148,7 +148,8 @@ func (h *Held[O]) doubts(since int64) {
 	h.table.wake()
 }
 
-// Granted ends an Enter for which Redis granted slots of the given units each, until till.
+// Granted ends an Enter for which Redis granted slots until till. Each slot has the given number of
+// units.
 func (h *Held[O]) Granted(now, till, free, units int64, slots ...*Slot[O]) {
 	h.table.mu.Lock()
 	defer h.table.mu.Unlock()
@@ -156,8 +157,8 @@ func (h *Held[O]) Granted(now, till, free, units int64, slots ...*Slot[O]) {
 	h.free = free
 	h.lapse(now)
 	if now >= till {
-		// The answer arrives too late. Redis may have a new record by now, which a later answer has
-		// reported, and which does not have these units.
+		// The answer arrives too late. By now, Redis may have a new record, which a later answer has
+		// reported, and which does not include these units.
 		h.table.lost[h.Rule] += uint64(len(slots))
 		h.doubts(now)
 		return
@@ -177,11 +178,11 @@ func (h *Held[O]) add(units int64, slots []*Slot[O]) {
 	}
 }
 
-// extend makes the slots last until till. Slots that have expired meanwhile stay lost, even if Redis
-// still has them, because their holders may have seen that they are lost. The lock is held.
+// extend makes the slots last until till. Slots that have expired in the meantime stay lost, even if
+// Redis still has them, because their holders may have seen that they are lost. The lock must be held.
 func (h *Held[O]) extend(now, till int64) {
 	h.lapse(now)
-	if h.units == 0 { // Redis may have another record now, of a shorter TTL than that of earlier slots
+	if h.units == 0 { // Redis may now have another record, with a shorter TTL than that of earlier slots
 		h.kept = false
 		h.till.Store(till)
 		h.sure.Store(till)
@@ -191,14 +192,14 @@ func (h *Held[O]) extend(now, till int64) {
 	h.sure.Store(max(h.sure.Load(), till))
 }
 
-// lapse marks the slots as lost if their time is over. The lock is held.
+// lapse marks the slots as lost if their time is over. The lock must be held.
 func (h *Held[O]) lapse(now int64) {
 	switch {
 	case h.units == 0:
 	case now >= h.till.Load():
 		h.table.lost[h.Rule] += uint64(len(h.slots))
-		h.endAll(now) // before the time is extended: see Slot.Held
-	case h.timed > 0 && now >= h.sure.Load(): // the others are kept
+		h.endAll(now) // before the time is extended; see Slot.Held
+	case h.timed > 0 && now >= h.sure.Load(): // the other slots are kept
 		h.table.lost[h.Rule] += uint64(h.timed)
 		for i := len(h.slots) - 1; i >= 0; i-- {
 			if s := h.slots[i]; s.timed {
@@ -209,7 +210,7 @@ func (h *Held[O]) lapse(now int64) {
 	}
 }
 
-// endAll ends the slots in this process only. The lock is held.
+// endAll ends the slots in this process only. The lock must be held.
 func (h *Held[O]) endAll(now int64) {
 	for _, s := range h.slots {
 		s.end()
@@ -219,8 +220,8 @@ func (h *Held[O]) endAll(now int64) {
 	h.doubts(now) // Redis may still have them
 }
 
-// clean removes a key of which nothing is held, and of which Redis has no record, or one that has
-// certainly expired. The lock is held.
+// clean removes a key if nothing of it is held, and if Redis has no record of it or the record has
+// certainly expired. The lock must be held.
 func (h *Held[O]) clean(now int64) {
 	if h.units > 0 || h.asking > 0 || h.flying > 0 || h.asked || h.doubt && now < h.flown+goneAfter*int64(h.longest) {
 		return
@@ -232,8 +233,8 @@ func (h *Held[O]) clean(now int64) {
 	delete(h.table.of, h.HeldKey)
 }
 
-// EndAll gives all slots back in this process only, and lets none be asked for any more. Statements then
-// tell Redis.
+// EndAll gives all slots back, in this process only, and makes Enter refuse further requests. Statements
+// then tell Redis.
 func (t *Slots[O]) EndAll(now int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -245,14 +246,14 @@ func (t *Slots[O]) EndAll(now int64) {
 	}
 }
 
-// SlotCounts are a rule's numbers of units held now and of slots lost so far.
+// SlotCounts has a rule's number of units held now, and its number of slots lost so far.
 type SlotCounts struct {
 	Units int64
 	// Lost is the number of slots that expired before they could be renewed.
 	Lost uint64
 }
 
-// Counts returns the counts of all rules under which anything is held, or was lost.
+// Counts returns the counts of all rules under which slots are held or were lost.
 func (t *Slots[O]) Counts() map[string]SlotCounts {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -270,7 +271,7 @@ func (t *Slots[O]) Counts() map[string]SlotCounts {
 	return counts
 }
 
-// Keys returns the number of keys in the table: those that are held, asked for, or in doubt.
+// Keys returns the number of keys in the table: keys that are held, asked for, or in doubt.
 func (t *Slots[O]) Keys() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// GrantAlone grants a slot without Redis, if the process then holds no more than its share. The
-// process's slots of the key stay valid until Redis knows of them.
+// GrantAlone grants a slot without Redis, if the process then holds no more than its share. The process's
+// slots of the key stay valid until Redis knows of them.
 func (t *Slots[O]) GrantAlone(now int64, key HeldKey, owner O, ttl time.Duration, share Share, units int64, s *Slot[O]) (granted bool, left int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -27,17 +27,17 @@ func (t *Slots[O]) GrantAlone(now int64, key HeldKey, owner O, ttl time.Duration
 	return true, left - units
 }
 
-// Share is what this process may hold of a key while Redis cannot be asked, or does not know what others hold:
-// the units that it holds plus its part of those that were free, or its part of the limit if it holds none. The
-// first use in an outage fixes it.
+// Share describes how much this process may hold of a key while Redis cannot be asked, or does not know
+// what others hold. The share is the units that the process holds plus its part of the units that were
+// free. If it holds none, the share is its part of the limit. The first use in an outage fixes the share.
 type Share struct {
 	Quota  int64  // units of the limit
-	Outage uint32 // identifies the outage; 0: there is none
+	Outage uint32 // identifies the outage; 0: no outage
 	Fleet  int    // the number of instances that share the limit
-	Any    bool   // it may hold any number of units
+	Any    bool   // the process may hold any number of units
 }
 
-// room returns how many more units the process may hold within its share. The lock is held.
+// room returns how many more units the process may hold within its share. The lock must be held.
 func (h *Held[O]) room(now int64, s Share) int64 {
 	h.lapse(now)
 	if s.Any {
@@ -53,8 +53,8 @@ func (h *Held[O]) room(now int64, s Share) int64 {
 	return max(0, h.shareOf(s.Quota)-h.units-h.asking)
 }
 
-// shareOf returns the share of a limit, which may be another one than when the share was fixed: it is the same part
-// of each.
+// shareOf returns the share of a limit. The limit may be another one than when the share was fixed; the
+// share is then the same part of it.
 func (h *Held[O]) shareOf(quota int64) int64 {
 	if quota == h.quota {
 		return h.share
@@ -73,9 +73,10 @@ func (t *Slots[O]) Room(now int64, key HeldKey, share Share) int64 {
 	return h.room(now, share)
 }
 
-// Reserve reserves units of the share for at most count slots of the given units each, which Redis is then asked
-// for. It returns 0 if the share has no room for one of them, and the room. Otherwise Unreserve must follow,
-// once the answer is recorded.
+// Reserve reserves units of the share for at most count slots, which Redis is then asked for. Each slot
+// has the given number of units. If the share has no room for even one slot, reserved is 0. room is the
+// room before the reservation. If reserved is not 0, the caller must call Unreserve once the answer is
+// recorded.
 func (t *Slots[O]) Reserve(now int64, key HeldKey, owner O, ttl time.Duration, share Share, units, count int64) (reserved, room int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -88,7 +89,7 @@ func (t *Slots[O]) Reserve(now int64, key HeldKey, owner O, ttl time.Duration, s
 	return reserved, room
 }
 
-// Unreserve gives back what was reserved of a key's share.
+// Unreserve gives back units that were reserved of a key's share.
 func (t *Slots[O]) Unreserve(now int64, key HeldKey, units int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -97,14 +98,15 @@ func (t *Slots[O]) Unreserve(now int64, key HeldKey, units int64) {
 	h.clean(now)
 }
 
-// keep makes the slots valid until Redis knows of them, but for those that end in time. The lock is held.
+// keep makes the slots valid until Redis knows of them, except those that end in time. The lock must be
+// held.
 func (h *Held[O]) keep() {
 	h.kept = true
 	h.till.Store(math.MaxInt64)
 }
 
-// Keep makes the slots of the keys that cannot be reached in Redis valid until it knows of them again, but for
-// those that end in time.
+// Keep makes the slots of keys whose Redis is not reachable valid until Redis knows of them again, except
+// slots that end in time.
 func (t *Slots[O]) Keep(now int64, reachable func(HeldKey) bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -17,39 +17,38 @@ const (
 	fleetDeadline = 50 * time.Millisecond
 )
 
-// holding is a process that holds slots of the one key there is.
+// holding is a process that holds slots of the only key.
 type holding struct {
 	table  *Slots[*holding]
 	holder model.Holder
-	slots  map[*Slot[*holding]]int64 // that were granted and not released
+	slots  map[*Slot[*holding]]int64 // slots that were granted and not released
 	lost   map[*Slot[*holding]]bool  // those of them that were found to be lost
 	dead   bool
-	cut    bool // off from Redis, and knows it
-	misled bool // does not know yet that Redis has lost its data
+	cut    bool // cut off from Redis, and aware of it
+	misled bool // not yet aware that Redis has lost its data
 }
 
 // message is an entry on its way to Redis, or its answer on the way back.
 type message struct {
 	from      *holding
 	held      *Held[*holding]
-	units     int64 // to acquire, or less than 0: to release
-	timed     bool  // what is acquired ends in time
+	units     int64 // units to acquire; below 0, units to release
+	timed     bool  // the acquired slot ends in time
 	statement *Statement[*holding]
 	sent      int64
-	answer    *model.Outcome // nil: Redis has not run it
-	given     bool           // up: nobody waits for the answer
+	answer    *model.Outcome // nil if Redis has not run the entry
+	given     bool           // given up: nobody waits for the answer
 }
 
-// slotFleet is processes that share a limit, with Redis and all messages between them, in virtual
-// time.
+// slotFleet is a set of processes that share a limit, with Redis and all messages between them, in virtual time.
 type slotFleet struct {
 	t         *rapid.T
 	now       int64 // ns
 	redis     model.Slots
 	processes []*holding
 	messages  []*message
-	outages   uint32 // so far, data losses included: then more than the limit may be held
-	flushed   bool   // Redis has lost its data: then also of what ends in time
+	outages   uint32 // number so far, data losses included; after the first, more than the limit may be held
+	flushed   bool   // Redis has lost its data; then slots that end in time may exceed the limit, too
 }
 
 var theKey = HeldKey{"jobs", "k"}
@@ -62,7 +61,7 @@ func (f *slotFleet) join() {
 
 func (p *holding) reachable(HeldKey) bool { return !p.cut }
 
-// run has Redis run a message, unless it comes too late (law 4).
+// run lets Redis run a message, unless the message arrives too late (law 4).
 func (f *slotFleet) run(m *message) {
 	late := f.now > m.sent+int64(fleetDeadline)
 	now, h := f.now/1000, m.from.holder
@@ -90,7 +89,7 @@ func (f *slotFleet) drop(m *message) {
 	f.messages = slices.DeleteFunc(f.messages, func(other *message) bool { return m == other })
 }
 
-// hear brings an answer back.
+// hear delivers an answer.
 func (f *slotFleet) hear(m *message) {
 	f.drop(m)
 	till := m.sent + int64(fleetTTL-fleetTTL/1000)
@@ -112,11 +111,11 @@ func (f *slotFleet) hear(m *message) {
 	}
 }
 
-// giveUp ends a message whose answer did not come, at the deadline or before: Redis may have run
-// it, or may run it yet.
+// giveUp ends a message whose answer did not arrive, at the deadline or before. Redis may have run the message, or
+// may still run it.
 func (f *slotFleet) giveUp(m *message) {
 	m.given = true
-	since := f.now + int64(fleetDeadline) + 1 // at the deadline itself it may still be run
+	since := f.now + int64(fleetDeadline) + 1 // at the deadline itself, Redis may still run the message
 	switch {
 	case m.from.dead:
 	case m.statement != nil:
@@ -129,7 +128,7 @@ func (f *slotFleet) giveUp(m *message) {
 	}
 }
 
-// tell has a process tell Redis what it is to be told.
+// tell lets a process send Redis the statements that are due.
 func (f *slotFleet) tell(p *holding, renew bool) {
 	sent := f.now - f.now%1000
 	p.keep(f.now)
@@ -138,19 +137,19 @@ func (f *slotFleet) tell(p *holding, renew bool) {
 	}
 }
 
-// keep is what a process does at each of its rounds, whose outage policy keeps slots.
+// keep does what a process does in each round if its outage policy keeps slots.
 func (p *holding) keep(now int64) {
 	p.table.Keep(now, p.reachable)
 }
 
-// cutOff cuts a process off from Redis, or ends that.
+// cutOff cuts a process off from Redis, or reconnects it.
 func (f *slotFleet) cutOff(p *holding) {
 	f.outages++
 	p.cut = !p.cut
 	p.keep(f.now)
 }
 
-// flush has Redis lose its data.
+// flush makes Redis lose its data.
 func (f *slotFleet) flush() {
 	f.outages++
 	f.flushed = true
@@ -160,13 +159,13 @@ func (f *slotFleet) flush() {
 	}
 }
 
-// notice has a process notice that Redis has lost its data.
+// notice makes a process notice that Redis has lost its data.
 func (f *slotFleet) notice(p *holding) {
 	p.misled = false
 	p.table.Doubt(f.now, func(HeldKey) bool { return true })
 }
 
-// acquire has a process ask for units: Redis, or itself while it is cut off.
+// acquire lets a process ask for units: Redis, or, while it is cut off, itself.
 func (f *slotFleet) acquire(p *holding, units int64) {
 	if p.cut {
 		s := new(Slot[*holding])
@@ -189,8 +188,8 @@ func (f *slotFleet) release(p *holding, s *Slot[*holding]) {
 	}
 }
 
-// check counts who believes to hold what. What was lost once is lost for good: whoever has looked
-// has acted on it.
+// check counts the units that processes believe they hold. A slot that was found lost once must stay lost, because
+// its holder has acted on the loss.
 func (f *slotFleet) check() {
 	held, timed := int64(0), int64(0)
 	for _, p := range f.processes {
@@ -217,7 +216,7 @@ func (f *slotFleet) check() {
 	}
 }
 
-// any is one of those that the choice is good for, nil if there is none.
+// any returns one of the messages that good accepts, or nil if there is none.
 func (f *slotFleet) any(what string, good func(*message) bool) *message {
 	var some []*message
 	for _, m := range f.messages {
@@ -228,7 +227,7 @@ func (f *slotFleet) any(what string, good func(*message) bool) *message {
 	if len(some) == 0 {
 		return nil
 	}
-	if rapid.Bool().Draw(f.t, "the newest") { // which overtakes all others
+	if rapid.Bool().Draw(f.t, "the newest") { // the newest message overtakes all others
 		return some[len(some)-1]
 	}
 	return rapid.SampledFrom(some).Draw(f.t, what)
@@ -250,7 +249,7 @@ func (f *slotFleet) step(outages, losses bool) {
 			f.notice(p)
 		}
 	}
-	// Of 20 numbers rapid draws the first two a quarter of the time, and the last ones rarely.
+	// rapid draws the first two of 20 numbers a quarter of the time, and the last ones rarely.
 	switch rapid.IntRange(0, 19).Draw(t, "what") {
 	case 0, 1:
 		if m := f.any("to run", func(m *message) bool { return m.answer == nil && !m.from.cut }); m != nil {
@@ -292,7 +291,7 @@ func (f *slotFleet) step(outages, losses bool) {
 	}
 }
 
-// sorted are a process's slots, in an order that is the same in each run.
+// sorted returns a process's slots in an order that is the same in each run.
 func (p *holding) sorted() (slots []*Slot[*holding]) {
 	for s := range p.slots {
 		slots = append(slots, s)
@@ -301,7 +300,8 @@ func (p *holding) sorted() (slots []*Slot[*holding]) {
 	return slots
 }
 
-// quiet lets all that is on its way come to an end, and then nothing be lost any more.
+// quiet lets all messages in flight come to an end. Then the processes tell Redis what they hold, and no more
+// messages are lost.
 func (f *slotFleet) quiet() {
 	for _, p := range f.processes {
 		p.cut = false
@@ -338,16 +338,16 @@ func (f *slotFleet) quiet() {
 	}
 }
 
-// Law 13 for whatever can happen to messages: however they are delayed, lost, or run after their
-// sender has given them up; whoever dies, and however long a process stands still. In the end Redis
-// knows exactly what each process holds, and once they have given it back nothing is left. The same
-// holds after processes were cut off from Redis, and after it has lost its data; but meanwhile more
-// than the limit may be held, though not of what ends in time unless data were lost.
+// Law 13 holds whatever happens to messages: they may be delayed, lost, or run after their sender has given them
+// up. It also holds whichever process dies, and however long a process stands still. In the end Redis knows exactly
+// what each process holds, and nothing is left once the processes have given it back. The same is true after
+// processes were cut off from Redis, and after Redis has lost its data. Meanwhile more than the limit may be held,
+// but not of slots that end in time, unless data were lost.
 func TestLaw13SlotsAreNeitherLeakedNorCountedTwice(t *testing.T) {
 	for name, c := range map[string]struct{ outages, losses bool }{"no outage": {}, "outages": {outages: true}, "outages and losses of data": {true, true}} {
 		t.Run(name, func(t *testing.T) {
 			acquired := 0
-			for range 60 { // what goes wrong is rare
+			for range 60 { // failures are rare
 				rapid.Check(t, func(t *rapid.T) { acquired += slotsHistory(t, c.outages, c.losses) })
 			}
 			if acquired == 0 {
@@ -357,7 +357,7 @@ func TestLaw13SlotsAreNeitherLeakedNorCountedTwice(t *testing.T) {
 	}
 }
 
-// slotsHistory is one case; it returns how many slots were held in the end.
+// slotsHistory runs one random history. It returns how many slots were held in the end.
 func slotsHistory(t *rapid.T, outages, losses bool) (acquired int) {
 	f := &slotFleet{t: t, now: 1_790_000_000_000_000_000}
 	for range rapid.IntRange(1, 3).Draw(t, "processes") {
@@ -371,7 +371,7 @@ func slotsHistory(t *rapid.T, outages, losses bool) (acquired int) {
 	for _, p := range f.processes {
 		acquired += len(p.slots)
 		known := f.redis.Clone().Renew(f.now/1000, p.holder).Granted
-		if p.dead && known == 0 { // or its line is not over yet
+		if p.dead && known == 0 { // otherwise its line has not expired yet
 			continue
 		}
 		if held := p.table.Counts()[theKey.Rule].Units; !p.dead && known != held {
@@ -389,7 +389,7 @@ func slotsHistory(t *rapid.T, outages, losses bool) (acquired int) {
 			t.Fatalf("a process that holds nothing remembers %d keys: %+v", keys, p.table.of[theKey])
 		}
 	}
-	f.now += int64(fleetTTL) // of those who died
+	f.now += int64(fleetTTL) // the slots of dead processes end
 	if free := f.redis.Peek(f.now/1000, model.Holder{Name: "other", Quota: fleetUnits}, 1).Remaining; free != fleetUnits {
 		t.Fatalf("nobody holds anything, and %d units of %d are free", free, fleetUnits)
 	}

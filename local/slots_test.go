@@ -12,14 +12,14 @@ func everyKey(HeldKey) bool { return true }
 
 func noKey(HeldKey) bool { return false }
 
-// holdSlots has a table hold slots of one unit each until a time, of which Redis said how many units are
-// free besides.
+// holdSlots makes a table hold slots of one unit each until the time till. free is the number of other units that
+// are free, according to Redis.
 func holdSlots(table *Slots[string], now, till, free int64, slots ...*Slot[string]) {
 	h, _ := table.Enter(theKey, "owner", fleetTTL)
 	h.Granted(now, till, free, 1, slots...)
 }
 
-// lasts reports whether a slot will be held at a time to come, unless something changes until then.
+// lasts reports whether a slot will be held at a future time, unless something changes before.
 func lasts(s *Slot[string], at int64) bool { return at < s.till() && !s.lost.Load() }
 
 func ended(s *Slot[string]) bool {
@@ -31,9 +31,9 @@ func ended(s *Slot[string]) bool {
 	}
 }
 
-// Law 11 for limits on what is in flight: without Redis a process holds what it held, plus its part of
-// what was free; of a key of which it holds nothing, its part of the limit, and at least one unit. This
-// is fixed when it first asks in an outage, so units that it then acquires make no room for more.
+// Law 11 for limits on what is in flight: without Redis, a process holds what it held, plus its part of the free
+// units. Of a key of which it holds nothing, it holds its part of the limit, and at least one unit. The share is
+// fixed when the process first asks in an outage, so that units acquired afterwards make no room for more.
 func TestLaw11SharesOfSlots(t *testing.T) {
 	for _, test := range []struct {
 		what              string
@@ -70,8 +70,8 @@ func TestLaw11SharesOfSlots(t *testing.T) {
 	}
 }
 
-// Where no outage is counted the share is that of the moment. A limit that is lower than what is held leaves
-// no room, and nothing negative.
+// While no outage is counted, the share is that of the moment. If the limit is lower than what is held, the room is
+// zero, not negative.
 func TestRoomForSlots(t *testing.T) {
 	table := NewSlots[string](func() {})
 	for i, want := range []int64{3, 2, 1} {
@@ -89,7 +89,7 @@ func TestRoomForSlots(t *testing.T) {
 	}
 }
 
-// The next outage has shares of its own, of what is held when it begins.
+// The next outage has new shares, based on the units held when it begins.
 func TestLaw11SharesOfSlotsInTheNextOutage(t *testing.T) {
 	table := NewSlots[string](func() {})
 	var first, second Slot[string]
@@ -106,11 +106,11 @@ func TestLaw11SharesOfSlotsInTheNextOutage(t *testing.T) {
 	}
 }
 
-// A limit that is changed in an outage is in force from then on: the share is the same part of it.
+// A limit that is changed in an outage applies at once: the share is the same fraction of the new limit.
 func TestLaw11SharesOfSlotsUnderAnotherLimit(t *testing.T) {
 	table := NewSlots[string](func() {})
 	var slots [2]Slot[string]
-	holdSlots(table, slotsNow, slotsNow+int64(fleetTTL), 38, &slots[0], &slots[1]) // of 40
+	holdSlots(table, slotsNow, slotsNow+int64(fleetTTL), 38, &slots[0], &slots[1]) // units of 40
 	for _, c := range []struct{ quota, room int64 }{{40, 19}, {400, 208}, {4, 0}, {1, 0}, {40, 19}, {1 << 40, 21*(1<<40)/40 - 2}} {
 		share := Share{Quota: c.quota, Outage: 1, Fleet: 2}
 		if room := table.Room(slotsNow, theKey, share); room != c.room {
@@ -122,8 +122,8 @@ func TestLaw11SharesOfSlotsUnderAnotherLimit(t *testing.T) {
 	}
 }
 
-// Law 13: slots that are kept in an outage are kept until Redis has been told of them. From then on they
-// last as long as all others do.
+// Law 13: slots that are kept in an outage are kept until Redis has been told of them. From then on they last as
+// long as all other slots.
 func TestLaw13KeptSlotsLastAgainOnlyAsLongAsRedisSays(t *testing.T) {
 	table := NewSlots[string](func() {})
 	var slot Slot[string]
@@ -155,7 +155,7 @@ func TestLaw13KeptSlotsLastAgainOnlyAsLongAsRedisSays(t *testing.T) {
 	}
 }
 
-// Law 13: slots that end in time do so although others of the key are kept, which changes nothing for these.
+// Law 13: slots that end in time do so even if other slots of the key are kept. The others stay kept.
 func TestLaw13SlotsThatEndInTimeDoSoBesideOthers(t *testing.T) {
 	table := NewSlots[string](func() {})
 	var kept, renewed, timed, last Slot[string]
@@ -198,7 +198,7 @@ func TestLaw13SlotsThatEndInTimeDoSoBesideOthers(t *testing.T) {
 	}
 }
 
-// Law 13: units that are acquired while Redis is being told how many are held are told once more.
+// Law 13: if units are acquired while Redis is being told how many are held, Redis is told again.
 func TestLaw13SlotsOfWhichRedisIsNotToldYetStayInDoubt(t *testing.T) {
 	table := NewSlots[string](func() {})
 	var first, second Slot[string]
@@ -216,8 +216,8 @@ func TestLaw13SlotsOfWhichRedisIsNotToldYetStayInDoubt(t *testing.T) {
 	}
 }
 
-// Law 13: to be told how many units are held makes Redis keep them for as long as a renewal does. An answer
-// that is overtaken by a later one takes nothing back.
+// Law 13: when Redis is told how many units are held, it keeps them for as long as after a renewal. An answer that
+// is overtaken by a later one takes nothing back.
 func TestLaw13StatementsExtendSlots(t *testing.T) {
 	table := NewSlots[string](func() {})
 	var slot Slot[string]
@@ -248,8 +248,8 @@ func TestLaw13StatementsExtendSlots(t *testing.T) {
 	}
 }
 
-// Law 7: a key of which nothing is held is forgotten, without Redis, once Redis has certainly forgotten it,
-// too. Then the doubt is over.
+// Law 7: a key of which nothing is held is forgotten without Redis, once Redis has certainly forgotten it. The
+// doubt ends then.
 func TestLaw7SlotsAreForgottenWithoutRedis(t *testing.T) {
 	table := NewSlots[string](func() {})
 	h, _ := table.Enter(theKey, "owner", fleetTTL)
@@ -274,8 +274,8 @@ func TestLaw7SlotsAreForgottenWithoutRedis(t *testing.T) {
 	}
 }
 
-// Law 13: where Redis has no record of a process, or not of as many units, renewing it does not make
-// its slots last longer. Redis is told at once how many are held.
+// Law 13: if Redis has no record of a process, or knows of fewer units, a renewal does not make the process's slots
+// last longer. Redis is told at once how many units are held.
 func TestLaw13WhatRedisDoesNotKnowIsNotRenewed(t *testing.T) {
 	for known, renewed := range map[int64]bool{0: false, 1: false, 2: true} {
 		table := NewSlots[string](func() {})
@@ -298,8 +298,8 @@ func TestLaw13WhatRedisDoesNotKnowIsNotRenewed(t *testing.T) {
 	}
 }
 
-// Law 13: slots whose time is over when the answer comes are lost from the beginning, and Redis is told
-// that they are not held.
+// Law 13: slots whose time is over when the grant arrives are lost from the beginning, and Redis is told that they
+// are not held.
 func TestLaw13SlotsThatAreGrantedTooLateAreLost(t *testing.T) {
 	table := NewSlots[string](func() {})
 	var one, other Slot[string]
@@ -317,7 +317,8 @@ func TestLaw13SlotsThatAreGrantedTooLateAreLost(t *testing.T) {
 	}
 }
 
-// Law 11: while both Redis and the share must have room, callers that ask at the same time have the share's room once.
+// Law 11: while both Redis and the share must have room, callers that ask at the same time get the share's room
+// only once.
 func TestLaw11ReservedSlotsHaveTheShareOnce(t *testing.T) {
 	table := NewSlots[string](func() {})
 	reserve := func(what string, units, count, want, wantRoom int64) {
@@ -335,7 +336,7 @@ func TestLaw11ReservedSlotsHaveTheShareOnce(t *testing.T) {
 	if granted, left := table.GrantAlone(slotsNow, theKey, "owner", fleetTTL, share, 2, new(Slot[string])); granted || left != 1 {
 		t.Errorf("granted without Redis: %v, %d are left", granted, left)
 	}
-	holdSlots(table, slotsNow, slotsNow+int64(fleetTTL), 1, new(Slot[string])) // of the 4 units Redis grants one
+	holdSlots(table, slotsNow, slotsNow+int64(fleetTTL), 1, new(Slot[string])) // Redis grants one of the 4 units
 	table.Unreserve(slotsNow, theKey, 4)
 	reserve("what was not granted", 1, 9, 4, 4)
 	table.Unreserve(slotsNow, theKey, 4)
@@ -346,7 +347,8 @@ func TestLaw11ReservedSlotsHaveTheShareOnce(t *testing.T) {
 	}
 }
 
-// A key may be in doubt before Redis is asked for what is reserved of it: it is told of the key by its owner.
+// A key may be in doubt before Redis is asked for the units reserved of it. The owner of the reservation then
+// identifies the key to Redis.
 func TestReservedKeysHaveAnOwner(t *testing.T) {
 	table := NewSlots[string](func() {})
 	table.Reserve(slotsNow, theKey, "owner", fleetTTL, Share{Quota: 10, Outage: 7, Fleet: 2}, 1, 1)
@@ -357,8 +359,8 @@ func TestReservedKeysHaveAnOwner(t *testing.T) {
 	}
 }
 
-// Law 13: slots of a rule whose TTL was shortened last no longer than Redis has their record, which is another one than
-// that of the slots before, if these were given back while the new ones were asked for.
+// Law 13: if a rule's TTL was shortened, its new slots last no longer than their record in Redis. That record is
+// not the record of the earlier slots, if those were given back while the new ones were being acquired.
 func TestLaw13SlotsOfAShorterTTLEndInTime(t *testing.T) {
 	table := NewSlots[string](func() {})
 	var before, after, more Slot[string]
@@ -371,14 +373,14 @@ func TestLaw13SlotsOfAShorterTTLEndInTime(t *testing.T) {
 	if !lasts(&after, till-1) || lasts(&after, till) {
 		t.Errorf("held before the end: %v, at the end: %v", lasts(&after, till-1), lasts(&after, till))
 	}
-	holdSlots(table, slotsNow, till-1, 1, &more) // its request was sent before
+	holdSlots(table, slotsNow, till-1, 1, &more) // the request for more was sent before
 	if !lasts(&after, till-1) || !lasts(&more, till-1) {
 		t.Error("an answer that comes late shortens what Redis has promised")
 	}
 }
 
-// Units that were acquired under a long TTL are in Redis for as long as that, although the TTL was shortened before
-// they were given back: until then the key is not forgotten.
+// Units that were acquired under a long TTL stay in Redis for that long, although the TTL was shortened before they
+// were given back. The key is not forgotten until then.
 func TestGivenBackUnderAShorterTTL(t *testing.T) {
 	table := NewSlots[string](func() {})
 	var long, short Slot[string]
@@ -395,7 +397,7 @@ func TestGivenBackUnderAShorterTTL(t *testing.T) {
 	}
 }
 
-// Law 12: EndAll ends all slots, also for whoever holds them, and Redis is to be told.
+// Law 12: EndAll ends all slots, also for their holders, and leaves a statement for Redis.
 func TestLaw12EndAllEndsEverySlot(t *testing.T) {
 	table := NewSlots[string](func() {})
 	var one, other Slot[string]
@@ -428,7 +430,7 @@ func TestLaw12EndAllEndsEverySlot(t *testing.T) {
 	if len(all) != 1 || !all[0].Absolute || all[0].Units != 0 {
 		t.Errorf("Redis is told %+v", all)
 	}
-	// Whoever asks only now gets none.
+	// Callers that ask after EndAll get no slot.
 	late := HeldKey{"jobs", "asked for later"}
 	if h, wait := table.Enter(late, "owner", fleetTTL); h != nil || wait == nil {
 		t.Errorf("entered %v", h)
@@ -442,8 +444,8 @@ func TestLaw12EndAllEndsEverySlot(t *testing.T) {
 	}
 }
 
-// Law 13: a slot that was reported as lost stays lost, although a renewal had been answered before that, which is recorded only
-// now because its goroutine was held up.
+// Law 13: a slot that was reported as lost stays lost. This is true even if a renewal was answered before the
+// report and is recorded only afterwards, because its goroutine was held up.
 func TestLaw13WhoHasSeenALossSeesNoSlotAgain(t *testing.T) {
 	for what, extend := range map[string]func(table *Slots[string], answered int64, s *Statement[string]){
 		"a renewal": func(_ *Slots[string], answered int64, s *Statement[string]) {
@@ -474,8 +476,8 @@ func TestLaw13WhoHasSeenALossSeesNoSlotAgain(t *testing.T) {
 	}
 }
 
-// Next is the time of what comes first, and leaves out what can only be done after an answer, or not as
-// long as Redis cannot be reached: otherwise whoever waits for it would ask again and again.
+// Next returns the time of the next thing to do. It leaves out things that must wait for an answer, or that cannot
+// be done while Redis is unreachable. Otherwise a waiter would ask again and again.
 func TestNextOfSlots(t *testing.T) {
 	table := NewSlots[string](func() {})
 	next := func(what string, want int64) {
@@ -510,7 +512,7 @@ func TestNextOfSlots(t *testing.T) {
 	next("and has not been", slotsNow+3)
 }
 
-// The zero Slot is like one that has been released.
+// The zero Slot behaves like a slot that has been released.
 func TestZeroSlot(t *testing.T) {
 	var s Slot[string]
 	if _, units, told := s.Release(slotsNow, slotsNow+1, true); s.Held(slotsNow) || !ended(&s) || units != 0 || told {

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// Doubt puts the chosen keys in doubt, because Redis may have lost its data. So it is sent how many
-// units are held of them.
+// Doubt puts the chosen keys in doubt, because Redis may have lost its data. Statements then tell Redis
+// how many units are held of them.
 func (t *Slots[O]) Doubt(now int64, which func(HeldKey) bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -17,8 +17,8 @@ func (t *Slots[O]) Doubt(now int64, which func(HeldKey) bool) {
 	}
 }
 
-// Statement is what Redis is to be told of a key: that the process is alive or, if Absolute, how
-// many units it holds.
+// Statement is a message to Redis about a key. It says that the process is alive or, if Absolute, how
+// many units the process holds.
 type Statement[O any] struct {
 	Held     *Held[O]
 	Owner    O
@@ -26,12 +26,12 @@ type Statement[O any] struct {
 	Units    int64
 	Absolute bool
 	changes  uint64
-	quiet    bool // no entry was in flight
+	quiet    bool // no entry was in flight when the statement was made
 }
 
-// Statements returns what Redis is to be told now: for keys in doubt the number of units held, once
-// no entry in flight can change it; and with renew, for all other keys, that the process is alive.
-// Answered or Failed must be called for each.
+// Statements returns the statements that are due now. For keys in doubt, it returns the number of units
+// held, once no entry in flight can change it. With renew, it returns for all other keys that the process
+// is alive. Answered or Failed must be called for each statement.
 func (t *Slots[O]) Statements(now int64, renew bool, reachable func(HeldKey) bool) (all []Statement[O]) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -50,8 +50,8 @@ func (t *Slots[O]) Statements(now int64, renew bool, reachable func(HeldKey) boo
 	return all
 }
 
-// Answered records that Redis has received the statement, that it had a record of the given known
-// units before, and that it keeps those of the statement until till.
+// Answered records that Redis has received the statement. known is the number of units in Redis's record
+// before it, and till is the time until which Redis keeps the units of the statement.
 func (s *Statement[O]) Answered(now, till, known, free int64) {
 	h := s.Held
 	h.table.mu.Lock()
@@ -69,7 +69,7 @@ func (s *Statement[O]) Answered(now, till, known, free int64) {
 	}
 	h.asked = false
 	h.lapse(now)
-	if h.kept { // from now on Redis knows
+	if h.kept { // from now on Redis knows of the slots
 		h.kept = false
 		h.till.Store(till)
 		h.sure.Store(till)
@@ -84,8 +84,8 @@ func (s *Statement[O]) Answered(now, till, known, free int64) {
 	h.clean(now)
 }
 
-// Failed records that Redis may not have received the statement, and that the next one must not be
-// sent before since.
+// Failed records that Redis may not have received the statement. The next statement must not be sent
+// before since.
 func (s *Statement[O]) Failed(now, since int64) {
 	h := s.Held
 	h.table.mu.Lock()
@@ -98,8 +98,8 @@ func (s *Statement[O]) Failed(now, since int64) {
 	}
 }
 
-// Next returns the time at which something is to be done next: a slot expires, or a statement about
-// a key in doubt may be sent. It is math.MaxInt64 if there is nothing to do.
+// Next returns the time of the next thing to do: a slot expires, or a statement about a key in doubt may
+// be sent. It returns math.MaxInt64 if there is nothing to do.
 func (t *Slots[O]) Next(reachable func(HeldKey) bool) int64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -22,22 +22,21 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// browser is a tab, and what should not have happened in it.
+// browser is a tab, with a record of what should not have happened in it.
 type browser struct {
 	t   *testing.T
 	ctx context.Context
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	faults  []string   // errors, dialogs, violations of the security policy
 	fetched []string
 }
 
-// aName is a name under which the browser reaches this machine. Unlike localhost, browsers do not trust
-// it without TLS.
+// aName is a name for this machine in the browser. Unlike localhost, browsers do not trust it without TLS.
 const aName = "limits.example.org"
 
-// open starts a browser. When the test ends it fails if there were faults, or if
-// anything was fetched from elsewhere than origin.
+// open starts a browser. At its end, the test fails if there were faults, or if anything was fetched from elsewhere
+// than origin.
 func open(t *testing.T, origin string) *browser {
 	t.Helper()
 	options := []chromedp.ExecAllocatorOption{
@@ -107,7 +106,7 @@ func call[P, R any](b *browser, command cdp.Command[P, R], params P) R {
 	return result
 }
 
-// eval returns what an expression is.
+// eval returns the value of an expression.
 func eval[T any](b *browser, expression string) T {
 	b.t.Helper()
 	value, err := chromedp.Run(b.ctx, chromedp.Evaluate[T](expression))
@@ -117,7 +116,7 @@ func eval[T any](b *browser, expression string) T {
 	return value
 }
 
-// prefers emulates what a media feature asks for.
+// prefers emulates a preference that a media feature expresses.
 func (b *browser) prefers(feature, value string) {
 	b.t.Helper()
 	call(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: feature, Value: value}}})
@@ -144,7 +143,7 @@ func (b *browser) shows(text string) {
 // tabTo presses Tab until an element that matches has the focus.
 func (b *browser) tabTo(selector string) {
 	b.t.Helper()
-	b.until(`document.readyState === "complete"`) // with its style
+	b.until(`document.readyState === "complete"`) // the style must be loaded
 	for range 100 {
 		b.run(chromedp.KeyEvent("\t"))
 		if eval[bool](b, fmt.Sprintf("document.activeElement?.matches(%q) === true", selector)) {
@@ -157,7 +156,7 @@ func (b *browser) tabTo(selector string) {
 	b.t.Fatalf("Tab does not lead to %s", selector)
 }
 
-// look is how somebody sees the page.
+// look is a screen and color scheme in which to view the page.
 type look struct {
 	name          string
 	width, height int64
@@ -169,8 +168,8 @@ var looks = []look{
 	{"phone-light", 390, 844, false}, {"phone-dark", 390, 844, true},
 }
 
-// inAllLooks checks the page on desktop and phone, in light and dark; and leaves
-// pictures of them in $PAGES_OUT, if that is set.
+// inAllLooks checks the page on desktop and phone, in light and dark. It saves screenshots in $PAGES_OUT if that is
+// set.
 func (b *browser) inAllLooks(name string) {
 	b.t.Helper()
 	for _, l := range looks {
@@ -202,7 +201,7 @@ func (b *browser) inAllLooks(name string) {
 	call(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{})
 }
 
-// faintTexts lists texts with less contrast than the 4.5 of WCAG 2, 1.4.3.
+// faintTexts lists texts with less contrast than the 4.5 that WCAG 2, 1.4.3, requires.
 const faintTexts = `(() => {
 	const parse = (c) => c.match(/[\d.]+/g).map(Number);
 	const luminance = ([r, g, b]) => [r, g, b].map((v) => (v /= 255) <= 0.04045 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4)
@@ -224,8 +223,8 @@ const faintTexts = `(() => {
 	return faint;
 })()`
 
-// roles counts what a screen reader finds, and fails if it finds a nameless one where it
-// needs a name.
+// roles counts the roles that a screen reader finds. The test fails if an element lacks a name that its role
+// requires.
 func (b *browser) roles() map[string]int {
 	b.t.Helper()
 	found := map[string]int{}

@@ -27,7 +27,7 @@ func runDemo(t *testing.T) string {
 		t.Fatalf("%v\n%s", err, output)
 	}
 	demo := exec.Command(binary, "demo", "-addr", "127.0.0.1:0")
-	demo.Env = append(os.Environ(), "REDIS_URL=") // as for who just tries it
+	demo.Env = append(os.Environ(), "REDIS_URL=") // as for a user who tries the demo
 	stdout, err := demo.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -53,13 +53,13 @@ func runDemo(t *testing.T) string {
 	return ""
 }
 
-// The demo before, in and after a cut of all instances, and of one, all by keyboard.
+// The demo works before, during and after a cut of all instances and of one, by keyboard alone.
 func TestDemo(t *testing.T) {
 	url := runDemo(t)
 	b := open(t, url)
 	b.run(chromedp.Navigate(url))
 	b.shows("Live.")
-	play := func(seconds int) { // to have something to see
+	play := func(seconds int) { // lets the demo run, so that there is something to see
 		t.Helper()
 		time.Sleep(time.Duration(seconds) * time.Second)
 	}

@@ -74,7 +74,7 @@ func TestLivePage(t *testing.T) {
 	b.shows("Live.")
 	b.shows("None yet.")
 
-	// It keeps itself up to date, and what is hostile in keys stays text.
+	// The page keeps itself up to date, and hostile text in keys is not interpreted.
 	allow(t, r, "alice", 5)
 	allow(t, r, `<img src=x onerror=alert(1)>`, 2)
 	allow(t, r, `"><script>alert(2)</script>`, 2)
@@ -93,7 +93,7 @@ func TestLivePage(t *testing.T) {
 		}
 	}
 
-	// By keyboard: pause, and go on.
+	// Pause and resume by keyboard.
 	b.tabTo("#pause")
 	b.run(chromedp.KeyEvent(" "))
 	b.until(`document.getElementById("pause").getAttribute("aria-pressed") === "true"`)
@@ -106,7 +106,7 @@ func TestLivePage(t *testing.T) {
 	b.run(chromedp.KeyEvent(" "))
 	b.shows("in-the-pause")
 
-	// The hottest keys stand still under the focus, while the rest goes on.
+	// The hottest keys do not move under the focus, while the rest of the page is updated.
 	b.tabTo("#hottest button")
 	focused := eval[string](b, "document.activeElement.value")
 	allow(t, r, "newcomer", 20)
@@ -117,7 +117,7 @@ func TestLivePage(t *testing.T) {
 	b.run(chromedp.KeyEvent(kb.Enter))
 	b.shows("says the tier")
 
-	// By keyboard: ask for a key, and reset it.
+	// Ask for a key by keyboard, and reset it.
 	b.tabTo(`#key input[name=key]`)
 	b.run(chromedp.KeyEvent("alice"), chromedp.KeyEvent(kb.Enter))
 	b.shows("would be denied")
@@ -127,8 +127,8 @@ func TestLivePage(t *testing.T) {
 	b.shows("3 of 3")
 }
 
-// Groups that hold limits back, keys with a limit of their own and bursts are shown as they are,
-// and one may ask for a key under another limit by keyboard.
+// The page correctly shows groups that hold limits back, keys with their own limits, and bursts. By keyboard, a user
+// can ask for a key under another limit.
 func TestLivePageOfGroupsAndPlans(t *testing.T) {
 	l, r, url := servedLimiter(t)
 	if _, err := l.Rule("ingest", limit.PerMinute(200_000)); err != nil {
@@ -152,7 +152,7 @@ func TestLivePageOfGroupsAndPlans(t *testing.T) {
 	b.shows("Held back in all")
 	b.shows("gcra:burst=100000")
 
-	// What is held comes up by itself.
+	// The table of holds and slots appears by itself.
 	jobs, err := l.Rule("jobs", limit.Concurrent(10))
 	if err != nil {
 		t.Fatal(err)
@@ -194,7 +194,7 @@ func TestLivePageOfALongKey(t *testing.T) {
 	b.inAllLooks("livepage-long-key")
 }
 
-// Over plain HTTP to a name, browsers do not say by Sec-Fetch-Site that a form is the page's own.
+// Over plain HTTP to a name, browsers do not send Sec-Fetch-Site to show that a form is the page's own.
 func TestLivePageUnderAName(t *testing.T) {
 	r, url := served(t)
 	url = strings.Replace(url, "127.0.0.1", aName, 1)
@@ -210,7 +210,7 @@ func TestLivePageUnderAName(t *testing.T) {
 	b.shows("3 of 3")
 }
 
-// Without a script the page shows what was when it was loaded, and its form works.
+// Without a script, the page shows the state when it was loaded, and its form works.
 func TestWithoutScript(t *testing.T) {
 	r, url := served(t)
 	allow(t, r, "alice", 2)
@@ -226,7 +226,7 @@ func TestWithoutScript(t *testing.T) {
 	b.shows("1 of 3")
 }
 
-// Who wants less motion gets an update every five seconds.
+// With reduced motion, the page is updated every five seconds.
 func TestReducedMotion(t *testing.T) {
 	r, url := served(t)
 	b := open(t, url)
@@ -235,7 +235,7 @@ func TestReducedMotion(t *testing.T) {
 	b.shows("Live.")
 	updates := func() int { return eval[int](b, "window.updates") }
 	eval[int](b, `new MutationObserver(() => window.updates++).observe(document.getElementById("decisions"), {subtree: true, childList: true, characterData: true}), window.updates = 0`)
-	for range 70 { // seven seconds, in which something happens all the time
+	for range 70 { // seven seconds, in which the state changes all the time
 		allow(t, r, "alice", 1)
 		time.Sleep(100 * time.Millisecond)
 	}

@@ -15,9 +15,8 @@ import (
 	"github.com/tierlimit/tierlimit/lua"
 )
 
-// Law 3: calls about holds of a key that share a trip also share entries. Whatever they ask for, and
-// whether or not it fits, their answers and effects are as if each had been sent alone, in the order
-// of the trip.
+// Law 3: hold operations on one key that share a trip also share entries. Whatever they ask for, and whether or not
+// they all fit, their answers and effects are as if each had been sent alone, in the order of the trip.
 func TestLaw3JoinedHoldsAreAsIfAlone(t *testing.T) {
 	check := func(t *testing.T, client *redis.Client) {
 		script := NewScript(client)
@@ -45,7 +44,7 @@ func checkJoinedHolds(t *rapid.T, script *Script, client *redis.Client) {
 	joined, alone := redistest.Prefix()+"joined", redistest.Prefix()+"alone"
 	now, lastID := int64(epoch), uint64(rapid.SampledFrom([]uint64{1, 0x2525252525252525, 0xff00ff00ff00ff00}).Draw(t, "first id"))
 	var open []uint64
-	if full := rapid.IntRange(0, 4).Draw(t, "room"); full > 0 { // for few holds, or for none
+	if full := rapid.IntRange(0, 4).Draw(t, "room"); full > 0 { // leaves room for few holds, or for none
 		text := []byte{lua.TagHolds}
 		text = appendInt(appendInt(text, now+1, 7), now+3600e6, 7)
 		for i := range lua.MaxHolds - full + 1 {
@@ -71,7 +70,7 @@ func checkJoinedHolds(t *rapid.T, script *Script, client *redis.Client) {
 					e.Hold.ID = lastID
 					open = append(open, lastID)
 				} else {
-					e.Hold.ID = rapid.SampledFrom(open).Draw(t, "which") // also one that was settled before
+					e.Hold.ID = rapid.SampledFrom(open).Draw(t, "which") // may be a hold that was settled before
 				}
 			}
 			if e.Operation == lua.Settle {
@@ -97,8 +96,8 @@ func checkJoinedHolds(t *rapid.T, script *Script, client *redis.Client) {
 			}
 			return int(c.place - d.place)
 		})
-		// Of joined settlements, those that are charged more come behind those that give back; a second one
-		// of the same hold finds nothing.
+		// Among joined settlements, those that charge more units come after those that give units back. A second
+		// settlement of the same hold finds nothing.
 		rank, seen := make(map[*call]int), make(map[uint64]bool)
 		for _, c := range calls {
 			if c.entry.Operation == lua.Settle {
@@ -123,9 +122,9 @@ func checkJoinedHolds(t *rapid.T, script *Script, client *redis.Client) {
 			want := runOne(t, script, e, now)
 			got := b.answer(c, replies)[0].share(&c.entry, c.place)
 			if entry := &b.entries[b.runs[c.run].at]; entry.count() > 1 {
-				got.ResetAfter = want.ResetAfter // that of the last one
+				got.ResetAfter = want.ResetAfter // the reply has the value after the last call of the entry
 				if e.Operation == lua.Settle {
-					got.Granted, got.Remaining = want.Granted, want.Remaining // of all together
+					got.Granted, got.Remaining = want.Granted, want.Remaining // the total over all calls
 				}
 			}
 			if got != want {
@@ -144,7 +143,7 @@ func checkJoinedHolds(t *rapid.T, script *Script, client *redis.Client) {
 	}
 }
 
-// unitsHeld is how many units the lines of a key hold, by the holds' IDs.
+// unitsHeld returns the number of units that each hold in a key's lines has, by the hold's ID.
 func unitsHeld(lines string) map[uint64]int64 {
 	held := make(map[uint64]int64)
 	for ; len(lines) >= 30; lines = lines[30:] {
@@ -161,7 +160,7 @@ func runOne(t *rapid.T, script *Script, e Entry, now int64) Reply {
 	return replies[0]
 }
 
-// On a hot key the holds and settlements of a trip are two entries, however many callers ask.
+// The holds and settlements of a trip for one hot key are two entries, however many callers there are.
 func TestHoldsOfATripShareEntries(t *testing.T) {
 	rule, key := newRule(t, limit.PerHour(1000), limit.GCRA()), redistest.Prefix()+"hot"
 	var b batch
@@ -185,15 +184,15 @@ func TestHoldsOfATripShareEntries(t *testing.T) {
 	}
 }
 
-// linesOf is what is held of a key, without the head: when it is to be looked through may be earlier than
-// it has to be.
+// linesOf returns the lines of a key's open holds, without the header. The header has the time of the next check,
+// which may be earlier than necessary.
 func linesOf(client *redis.Client, key string) string {
 	text := client.Get(context.Background(), key+":holds").Val()
 	return text[min(15, len(text)):]
 }
 
-// Law 7: all settlements of a key that share a trip write its log twice at most, once for the units
-// given back and once for those charged in addition. They count as that much of the trip's work.
+// Law 7: all settlements of a key that share a trip write its log at most twice: once for the units given back and
+// once for the units charged in addition. The batch counts them as that much work.
 func TestLaw7JoinedSettlementsCountWhatIsWritten(t *testing.T) {
 	rule, key := newRule(t, limit.PerHour(1000), limit.SlidingLog()), redistest.Prefix()+"hot"
 	settles := func(id uint64) *call { return callOf(t.Context(), holdEntry(key, rule, lua.Settle, id, 2000)) }
@@ -213,8 +212,8 @@ func TestLaw7JoinedSettlementsCountWhatIsWritten(t *testing.T) {
 	}
 }
 
-// Law 7: if not all holds of an entry fit, each that is of other units than the one before it takes Redis about as
-// long as an entry. So a batch has a bounded number of these.
+// Law 7: if not all holds of an entry fit, each hold whose number of units differs from that of the hold before it
+// takes Redis about as long as an entry. A batch therefore has a bounded number of such holds.
 func TestLaw7HoldsOfManyCostsThatShareAnEntry(t *testing.T) {
 	rule, key := newRule(t, limit.PerHour(1_000_000), limit.GCRA()), redistest.Prefix()+"hot"
 	var b batch
@@ -235,8 +234,9 @@ func TestLaw7HoldsOfManyCostsThatShareAnEntry(t *testing.T) {
 	}
 }
 
-// Holds of several callers that do not all fit are told of one by one, also to whoever remembers denials and grants:
-// a denial of 7 units says nothing about 2. A caller who has left changes nothing for the others.
+// If several callers' holds do not all fit, each hold is reported on its own, also to the asker, which remembers
+// denials and grants: a denial of 7 units says nothing about 2. A caller that has left changes nothing for the
+// others.
 func TestHoldsThatDoNotAllFitAreToldOfApart(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	script, key := NewScript(client), redistest.Prefix()+"hot"
@@ -273,7 +273,8 @@ func TestHoldsThatDoNotAllFitAreToldOfApart(t *testing.T) {
 	}
 }
 
-// Law 3: however many holds share an entry, and however few of them fit, each is told what became of it.
+// Law 3: however many holds share an entry, and however few of them fit, each caller learns the result of its own
+// hold.
 func TestLaw3ManyHoldsOfWhichFewFit(t *testing.T) {
 	const fits, all = 10, 1000
 	check := func(t *testing.T, client *redis.Client) {
@@ -309,7 +310,7 @@ func TestLaw3ManyHoldsOfWhichFewFit(t *testing.T) {
 	})
 }
 
-// listener notes the costs of entries and what was granted.
+// listener records the cost of each entry and the number of units granted.
 type listener struct{ text string }
 
 func (*listener) Answering(*Entry) {}
@@ -318,9 +319,9 @@ func (l *listener) Answered(_ int, e *Entry, r *Reply, _ int64) {
 	l.text += fmt.Sprintf("%d:%d ", e.Cost, r.Granted)
 }
 
-// Under GCRA, holds that were charged together give back as one sum. What that does is the same, to the last part
-// of a µs, as if each were settled alone: also where less is left of a charge than is to be given back, or of the
-// key's debt, because Redis evicted the key.
+// Under GCRA, holds that were charged together give units back as one sum. The effect is the same, to the last
+// fraction of a µs, as if each hold were settled alone. This is also true if less is left of a charge than the
+// settlement gives back, or less of the key's debt because Redis evicted the key.
 func TestLaw10JoinedSettlementsGiveBackExactly(t *testing.T) {
 	client, ctx := redistest.Shared(t).Client(t), context.Background()
 	script := NewScript(client)
@@ -374,8 +375,9 @@ func TestLaw10JoinedSettlementsGiveBackExactly(t *testing.T) {
 	}
 }
 
-// Settlements that share an entry and give nothing back do not touch what was charged, as none does alone: here a
-// hold of which nothing is left and one that was used up, settled under another limit than they were charged under.
+// Law 3: settlements that share an entry and give nothing back do not touch the charges, just as a single such
+// settlement does not. The test settles a hold of which nothing is left and a hold that was used up, both under
+// another limit than the one they were charged under.
 func TestLaw3JoinedSettlementsThatGiveNothingBack(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	script, key := NewScript(client), redistest.Prefix()+"joined"

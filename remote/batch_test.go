@@ -9,9 +9,9 @@ import (
 	"github.com/tierlimit/tierlimit/lua"
 )
 
-// Releases of a key that share a trip are one entry, which precedes acquisitions, so that those find
-// the released units. If Redis knows of fewer units than are released, as after a loss of data, the
-// first calls have given back theirs.
+// Releases of a key that share a trip are one entry. It precedes acquisitions, so that they find the released
+// units. If Redis knows of fewer units than are released, as after a loss of data, the first calls of the entry
+// count as those that gave units back.
 func TestReleasesShareAnEntryAndComeFirst(t *testing.T) {
 	script, key := NewScript(redistest.Shared(t).Client(t)), redistest.Prefix()+"held"
 	rule := newSlotsRule(t, 10, time.Minute, 1)
@@ -21,7 +21,7 @@ func TestReleasesShareAnEntryAndComeFirst(t *testing.T) {
 	}
 	for _, tc := range []struct {
 		held     int64
-		want     []int64 // granted, of each call
+		want     []int64 // units granted to each call
 		released int64
 	}{
 		{10, []int64{2, 3, 2, 4, 2}, 7},
@@ -52,7 +52,7 @@ func TestReleasesShareAnEntryAndComeFirst(t *testing.T) {
 	}
 }
 
-// Refunds under limits with windows name their charges, and do not share an entry.
+// Refunds under limits with windows name the charge they refund, and do not share an entry.
 func TestRefundsOfChargesStayApart(t *testing.T) {
 	rule := newRule(t, limit.PerHour(10), limit.GCRA())
 	var b batch

@@ -16,7 +16,7 @@ import (
 	"github.com/tierlimit/tierlimit/lua"
 )
 
-// tripLog is what hooks saw.
+// tripLog records what the hooks were told.
 type tripLog struct {
 	mu     sync.Mutex
 	sizes  []int
@@ -76,7 +76,7 @@ func mustDecide(t testing.TB, b *Batcher, e Entry) Reply {
 	return r
 }
 
-// awaitState waits until so many trips are under way and so many decisions wait.
+// awaitState waits until inFlight trips are under way and queued decisions wait.
 func awaitState(t testing.TB, b *Batcher, inFlight, queued int) {
 	t.Helper()
 	redistest.Eventually(t, fmt.Sprintf("%d trips under way, %d decisions waiting", inFlight, queued), func() bool {
@@ -118,7 +118,7 @@ func TestDecisionsShareTrips(t *testing.T) {
 		t.Errorf("%d answered", n)
 	}
 	sizes, failed := trips.trips()
-	// The warm-up, the trip under way, and all others together.
+	// The sizes are those of the warm-up, the trip under way, and one trip for all other calls.
 	if fmt.Sprint(sizes) != "[1 1 299]" || failed != nil {
 		t.Errorf("trips of %v, failures %v", sizes, failed)
 	}
@@ -128,8 +128,8 @@ func TestDecisionsShareTrips(t *testing.T) {
 	}
 }
 
-// Laws 4 and 7: a decision returns in time even if Redis accepts connections and never answers, and
-// the client is configured to wait for seconds.
+// Laws 4 and 7: a decision returns in time even if Redis accepts connections and never answers, and the client is
+// configured to wait for seconds.
 func TestLaws4And7HungRedisDoesNotHoldUpDecisions(t *testing.T) {
 	for name, honour := range map[string]bool{"client honours deadlines": true, "client does not": false} {
 		t.Run(name, func(t *testing.T) {
@@ -148,7 +148,8 @@ func TestLaws4And7HungRedisDoesNotHoldUpDecisions(t *testing.T) {
 			})
 			before := trips.failures()
 			server.Pause()
-			// A round in which the process stood still itself is not blamed on Redis.
+			// If this process itself stood still during a round, the round is not blamed on Redis, and the test
+			// repeats it.
 			for round := 0; round < 5 && trips.failures() == before; round++ {
 				var wg sync.WaitGroup
 				for range 200 {
@@ -162,7 +163,7 @@ func TestLaws4And7HungRedisDoesNotHoldUpDecisions(t *testing.T) {
 							t.Errorf("error %v", err)
 						}
 						if took > 4*within {
-							// By as much as a bare timer is late, the machine has stood still.
+							// The lateness of a bare timer shows for how long the machine stood still.
 							if stall := <-late; took-stall > 4*within {
 								t.Errorf("took %v, a bare timer was %v late", took, stall)
 							}
@@ -177,8 +178,8 @@ func TestLaws4And7HungRedisDoesNotHoldUpDecisions(t *testing.T) {
 			}
 			server.Resume()
 
-			// Law 4: what Redis finds in its sockets when it wakes is late, and charges
-			// nothing: of 1,000 units exactly one is gone, and one goes now.
+			// Law 4: the calls that Redis finds in its sockets when it wakes up are late and charge nothing: of
+			// 1,000 units exactly one was taken before, and this call takes one.
 			if r := decide(t, NewScript(server.Client(t)), "k", rule, 0, 1); r.Remaining != 998 {
 				t.Errorf("%d units remain, want 998: calls that had timed out were charged", r.Remaining)
 			}
@@ -223,8 +224,8 @@ func TestLaw4LateEntriesChargeNothing(t *testing.T) {
 	}
 }
 
-// Law 4: an entry that expires only because Redis's clock was not known well enough is sent once
-// more, with the clock that the reply tells.
+// Law 4: an entry that expires only because Redis's clock was not known well enough is sent once more, with the
+// clock from the reply.
 func TestLaw4ExpiredForAWrongClockGoesOnceMore(t *testing.T) {
 	b, _ := newBatcher(t, redistest.Shared(t).Client(t))
 	rule := newRule(t, limit.PerHour(10), limit.SlidingLog())
@@ -238,8 +239,7 @@ func TestLaw4ExpiredForAWrongClockGoesOnceMore(t *testing.T) {
 	}
 }
 
-// A script cache that is emptied under load is not a failure for any caller, and nothing is charged
-// twice.
+// Emptying the script cache under load is not a failure for any caller, and nothing is charged twice.
 func TestEmptiedScriptCacheIsNoFailure(t *testing.T) {
 	server := redistest.Start(t)
 	client := server.Client(t)
@@ -267,8 +267,8 @@ func TestEmptiedScriptCacheIsNoFailure(t *testing.T) {
 	}
 }
 
-// A call for which there is no room fails at once, with an error that says that nothing was charged.
-// It does not count as a failure of Redis.
+// A call that finds no room in the queue fails at once, with an error which says that nothing was charged. This
+// does not count as a failure of Redis.
 func TestWhoFindsNoRoomLearnsSoAtOnce(t *testing.T) {
 	server := redistest.Start(t)
 	b, trips := newBatcher(t, server.Client(t), func(o *Options) { o.InFlight, o.Queue = 1, 2 })
@@ -284,8 +284,8 @@ func TestWhoFindsNoRoomLearnsSoAtOnce(t *testing.T) {
 	}
 }
 
-// holdUp stops a server while one trip is under way, the only one there may be, and so many
-// decisions wait. Who calls goOn lets them be made.
+// holdUp pauses the server while one trip, the only one allowed, is under way and the given number of decisions
+// wait. Calling goOn lets all of them finish.
 func holdUp(t *testing.T, b *Batcher, server *redistest.Server, rule *Rule, waiting int) (goOn func()) {
 	t.Helper()
 	awaitState(t, b, 0, 0)

@@ -10,7 +10,7 @@ import (
 	"github.com/tierlimit/tierlimit/internal/redistest"
 )
 
-// Whether a server is a node of a Cluster is found out with every version of the protocol.
+// With each version of the protocol, MastersBehind finds out whether a server is a node of a Cluster.
 func TestMastersBehind(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 2)

@@ -10,7 +10,7 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// taken asks a key for one unit after the other and records what it gets.
+// taken asks for units of one key and records the charges.
 type taken struct {
 	t             *testing.T
 	script        *Script
@@ -23,7 +23,7 @@ func newTaken(t *testing.T, script *Script, l limit.Limit, a limit.Algorithm) *t
 	return &taken{t: t, script: script, key: redistest.Prefix() + "bound", rule: newRule(t, l, a)}
 }
 
-// all takes as many units as there are at a time.
+// all takes all units that are free at a time.
 func (g *taken) all(at int64) {
 	g.t.Helper()
 	if free := decide(g.t, g.script, g.key, g.rule, at, 1); free.Granted == 1 {
@@ -39,21 +39,21 @@ func (g *taken) worst(window time.Duration) int64 {
 	return model.MaxInWindow(g.stamps, g.costs, window.Microseconds())
 }
 
-// Law 1: the stated bounds are tight. An adversary that knows the algorithm gets exactly the stated
-// number of units, for every algorithm, k and rounding.
+// Law 1: the stated bounds are tight. For every algorithm, k and rounding, an adversary that knows the algorithm
+// gets exactly the stated number of units.
 func TestLaw1BoundsAreReached(t *testing.T) {
 	const quota, window = 100, 256 * time.Second // sub-windows of whole seconds, or halves of them
 	w := window.Microseconds()
 	script := NewScript(redistest.Shared(t).Client(t))
-	start := int64(epoch)/w*w + w // where a window, and so a sub-window, begins
+	start := int64(epoch)/w*w + w // where a window begins, and with it a sub-window
 	l := limit.Per(quota, window)
 
 	for k := 1; k <= limit.MaxBuckets; k *= 2 {
 		t.Run(fmt.Sprintf("estimate k=%d", k), func(t *testing.T) {
 			a := limit.SlidingCounter(k, limit.Estimate)
 			g := newTaken(t, script, l, a)
-			// All in the last moment of a sub-window; and again when a last moment of
-			// that one still overlaps the window.
+			// The adversary takes all units at the last moment of a sub-window. It takes all again at the latest
+			// moment that still shares a window with the first one.
 			g.all(start - 1)
 			g.all(start - 1 + w - 1)
 			if got := g.worst(window); got != a.WorstCase(l) {
@@ -68,7 +68,7 @@ func TestLaw1BoundsAreReached(t *testing.T) {
 		t.Run(fmt.Sprintf("strict k=%d", k), func(t *testing.T) {
 			a := limit.SlidingCounter(k, limit.Strict)
 			g := newTaken(t, script, l, a)
-			// Constant pressure: at every beginning and end of a sub-window.
+			// The adversary applies constant pressure: it asks at every beginning and end of a sub-window.
 			step := w / int64(k)
 			periods := int64(3)
 			for i := range periods * int64(k+1) {

@@ -10,8 +10,8 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// Law 7: deadlines and contexts of waiting calls end in a bubble of testing/synctest, where time begins
-// long before this process.
+// Law 7: deadlines and contexts end waiting calls also in a bubble of testing/synctest, where time begins long
+// before this process started.
 func TestLaw7WaitingCallsEndInABubble(t *testing.T) {
 	redistest.InBubble(t, func(t *testing.T, bubble *redistest.Bubble) {
 		b, _ := newBatcher(t, bubble.Client(t), deadline(time.Second))
@@ -35,8 +35,8 @@ func TestLaw7WaitingCallsEndInABubble(t *testing.T) {
 	})
 }
 
-// Law 7: a round of the reaper that took long, since the process stood still, say, is not followed by a pause in
-// which calls miss their deadlines by much.
+// Law 7: a round of the reaper that took long, for example because the process stood still, is not followed by a
+// pause in which calls miss their deadlines by much.
 func TestLaw7ALongRoundIsNotFollowedByALongPause(t *testing.T) {
 	redistest.InBubble(t, func(t *testing.T, bubble *redistest.Bubble) {
 		b, _ := newBatcher(t, bubble.Client(t), deadline(time.Second))
@@ -59,7 +59,7 @@ func TestLaw7ALongRoundIsNotFollowedByALongPause(t *testing.T) {
 	})
 }
 
-// standsStill is a context during whose check the process stands still.
+// standsStill is a context whose Err method takes as long as if the process stood still.
 type standsStill struct {
 	context.Context
 	stood time.Duration

@@ -9,8 +9,8 @@ import (
 	"github.com/tierlimit/tierlimit/lua"
 )
 
-// The windows of a calendar are those of Redis's time, and a rule that gives holds back does so beside the
-// rule that it is a copy of.
+// Calendar windows follow Redis's clock. A rule that gives unsettled holds back shares its keys with the rule that
+// it is a copy of.
 func TestCalendarRulesThatGiveBack(t *testing.T) {
 	script, key := NewScript(redistest.Shared(t).Client(t)), redistest.Prefix()+"month"
 	l := limit.PerCalendar(10, limit.CalendarMonth, time.UTC)

@@ -11,8 +11,8 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// When a rule's algorithm changes, what was charged under the old one counts under
-// the new one: a full key stays full, to and from every algorithm.
+// When a rule's algorithm changes, the units charged under the old algorithm count under the new one: a full key
+// stays full, from every algorithm to every other.
 func TestChangingTheAlgorithmGrantsNothing(t *testing.T) {
 	script := NewScript(redistest.Shared(t).Client(t))
 	l := limit.PerMinute(20).WithBurst(20)
@@ -24,7 +24,7 @@ func TestChangingTheAlgorithmGrantsNothing(t *testing.T) {
 			}
 			rule := newRule(t, l, to)
 			d := decide(t, script, key, rule, epoch+1_000, 1)
-			// GCRA alone has let a part of a unit return by then; none has a whole one.
+			// Under GCRA, part of a unit has returned by then; under no algorithm has a whole unit returned.
 			if d.Status != Denied {
 				t.Errorf("from %v to %v: %+v", from, to, d)
 			}
@@ -39,9 +39,8 @@ func TestChangingTheAlgorithmGrantsNothing(t *testing.T) {
 	}
 }
 
-// If versions of a service have different limits and windows for the same key, the log decides the
-// requests of each version exactly like that version's own log of all units that any version
-// charged.
+// If versions of a service have different limits and windows for the same key, the log decides each version's
+// requests exactly like a log of that version's own that contains all units charged by any version.
 func TestLogIsExactForEveryVersionOfALimit(t *testing.T) {
 	script := NewScript(redistest.Shared(t).Client(t))
 	rapid.Check(t, func(t *rapid.T) {
@@ -84,12 +83,12 @@ func TestLogIsExactForEveryVersionOfALimit(t *testing.T) {
 				t.Fatalf("version %d per %d µs, cost %d: %+v, want allowed %v, %d remaining", v.quota, v.window, cost, got, allowed, max(0, v.quota-used))
 			}
 		}
-		// Each version is known to the key once it has charged it.
+		// The key knows of a version once that version has charged it.
 		for _, v := range versions {
 			ask(v, 1)
 		}
 		if len(stamps) < len(versions) {
-			return // a version was denied from the start: the key does not know it
+			return // a version was denied at once, so the key does not know it
 		}
 		for range rapid.IntRange(1, 60).Draw(t, "requests") {
 			now += rapid.OneOf(rapid.Int64Range(0, 20_000), rapid.Int64Range(0, 2_000_000), rapid.Int64Range(0, longest/2)).Draw(t, "gap")
@@ -99,7 +98,7 @@ func TestLogIsExactForEveryVersionOfALimit(t *testing.T) {
 	})
 }
 
-// A limit raised beyond what the counter's bytes can hold keeps the counts.
+// If a limit is raised beyond what the counter's bytes can hold, the counts are kept.
 func TestRaisedLimitKeepsACountersCounts(t *testing.T) {
 	script := NewScript(redistest.Shared(t).Client(t))
 	for _, a := range []limit.Algorithm{limit.SlidingCounter(1, limit.Strict), limit.SlidingCounter(60, limit.Estimate)} {
@@ -113,8 +112,8 @@ func TestRaisedLimitKeepsACountersCounts(t *testing.T) {
 	}
 }
 
-// If a window grows beyond the range of 5-byte stamps, the ring is rewritten with 6-byte stamps,
-// once and exactly, whatever its size.
+// If a window grows beyond the range of 5-byte stamps, the ring is rewritten with 6-byte stamps, once and exactly,
+// whatever its size.
 func TestLogWidensItsStamps(t *testing.T) {
 	embedded, _ := redistest.Embedded(t)
 	for _, script := range []*Script{NewScript(redistest.Shared(t).Client(t)), NewScript(embedded)} {

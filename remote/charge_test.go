@@ -18,8 +18,8 @@ func past(key string, rule *Rule, sequence int64, charges ...Charge) Entry {
 	return Entry{Key: key, Rule: rule, Operation: lua.Charge, Marker: "instance", Sequence: sequence, Charges: charges}
 }
 
-// Law 3: a charge of the past whose reply was lost is repeated, with new ages, until it is answered,
-// and is made once; on one node, and in pipelines on a Cluster.
+// Law 3: a charge of the past whose reply was lost is repeated, with new ages, until it is answered, and is made
+// only once. This holds on one node and, with pipelines, on a Cluster.
 func TestLaw3ChargesAreAppliedOnce(t *testing.T) {
 	t.Parallel()
 	var lose atomic.Bool
@@ -90,7 +90,8 @@ func runAll(t *testing.T, script *Script, entries []Entry) []Reply {
 	return replies
 }
 
-// Law 4: a late charge charges nothing and leaves no marker. If it is repeated in time, it does both.
+// Law 4: a late charge charges nothing and leaves no marker. Repeated in time, it charges the units and leaves a
+// marker.
 func TestLaw4LateChargesAreNotMade(t *testing.T) {
 	script := NewScript(redistest.Shared(t).Client(t))
 	key, rule := redistest.Prefix()+"late", newRule(t, limit.PerHour(100), limit.SlidingLog())
@@ -105,8 +106,8 @@ func TestLaw4LateChargesAreNotMade(t *testing.T) {
 	}
 }
 
-// Under GCRA, debt of units of two windows ago is paid off since then, and not only since they were
-// charged.
+// Under GCRA, the debt of units of two windows ago has been paid off since they were granted, and not only since
+// they were charged.
 func TestChargesKeepTheirAge(t *testing.T) {
 	script := NewScript(redistest.Shared(t).Client(t))
 	const window = limit.MaxWindow
@@ -118,10 +119,10 @@ func TestChargesKeepTheirAge(t *testing.T) {
 	}
 }
 
-// Law 8: a key with units of the past expires when they no longer matter, as if they had been
-// charged in time. An older charge does not shorten the life of the key, and none prolongs it beyond
-// the charge's own window. Units that have left the window change nothing. The marker expires a
-// minute after the key, or after ten.
+// Law 8: a key with units of the past expires when they no longer matter, as if they had been charged in time. An
+// older charge does not shorten the life of the key, and no charge prolongs the life beyond the charge's own
+// window. Units that have left the window change nothing. The marker expires a minute after the key, but ten
+// minutes after the charge at the latest.
 func TestLaw8ChargedKeysExpireWhenTheyNoLongerMatter(t *testing.T) {
 	client, ctx := redistest.Shared(t).Client(t), context.Background()
 	script := NewScript(client)
@@ -145,7 +146,7 @@ func TestLaw8ChargedKeysExpireWhenTheyNoLongerMatter(t *testing.T) {
 				if a != limit.FixedWindow() {
 					t.Fatalf("%+v", young)
 				}
-				return // a window has just begun
+				return // a window has just begun, and the units belong to the one before
 			}
 			check("young units", young)
 			if r := young.ResetAfter; a.Same(limit.SlidingLog()) && (r > l.Window()-time.Second/2 || r < l.Window()-time.Second/2-time.Millisecond) {
@@ -155,7 +156,7 @@ func TestLaw8ChargedKeysExpireWhenTheyNoLongerMatter(t *testing.T) {
 			if old.ResetAfter < young.ResetAfter-10*time.Second {
 				t.Errorf("an older unit shortened what matters from %v to %v", young.ResetAfter, old.ResetAfter)
 			}
-			if old.Granted == 0 { // what a single unit left of debt was paid off long ago
+			if old.Granted == 0 { // the debt of a single unit was paid off long ago
 				check("older units of no consequence", young)
 			} else {
 				check("older units", old)
@@ -173,7 +174,7 @@ func TestLaw8ChargedKeysExpireWhenTheyNoLongerMatter(t *testing.T) {
 	}
 }
 
-// A marker with foreign content is left unchanged, and its units are not charged.
+// A marker with foreign content is left unchanged, and the units of its charge are not charged.
 func TestForeignMarkersAreLeftAlone(t *testing.T) {
 	client, ctx := redistest.Shared(t).Client(t), context.Background()
 	script, rule := NewScript(client), newRule(t, limit.PerHour(100), limit.SlidingLog())
@@ -204,15 +205,15 @@ func TestLaw10UnitsOfThePastPushOutWhatHasLeft(t *testing.T) {
 	}
 }
 
-// Law 11: units that are charged under a smaller limit of another algorithm, as by an instance that has not
-// heard of the change yet, leave what the larger one has granted charged.
+// Law 11: units charged under a smaller limit of another algorithm, for example by an instance that has not heard
+// of a change yet, leave the units granted under the larger limit charged.
 func TestLaw11ChargesUnderASmallerLimit(t *testing.T) {
 	script := NewScript(redistest.Shared(t).Client(t))
 	ctx := context.Background()
 	for _, large := range configurations() {
 		for _, small := range configurations() {
 			if large.Same(limit.GCRA()) || small.Same(limit.GCRA()) || small == large || large.Same(limit.FixedWindow()) || small.Same(limit.FixedWindow()) {
-				continue // these remember less
+				continue // these algorithms remember less
 			}
 			key := redistest.Prefix() + "smaller"
 			larger, smaller := newRule(t, limit.PerHour(100), large), newRule(t, limit.PerHour(30), small)
@@ -237,8 +238,8 @@ func TestLaw11ChargesUnderASmallerLimit(t *testing.T) {
 	}
 }
 
-// Law 1: giving back, or settling, under a smaller limit of another algorithm takes away only that from what the
-// larger one has granted.
+// Law 1: a refund or settlement under a smaller limit of another algorithm removes only its own units from what was
+// granted under the larger limit.
 func TestLaw1GivingBackUnderASmallerLimit(t *testing.T) {
 	script := NewScript(redistest.Shared(t).Client(t))
 	for _, large := range configurations() {

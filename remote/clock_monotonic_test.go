@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Law 5: in the process, time is that of the monotonic clock, whatever the system's clock is set to.
+// Law 5: the process measures time with the monotonic clock, whatever the system's clock is set to.
 func TestLaw5LocalTimeIsMonotonic(t *testing.T) {
 	if processStart == processStart.Round(0) {
 		t.Fatal("local time is counted from a time without a reading of the monotonic clock")

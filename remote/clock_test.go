@@ -7,8 +7,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// server is a server's true clock, as seen from this process's: set differently,
-// and drifting away by some parts in a million.
+// server is a server's true clock as a function of this process's clock: it is set differently, and drifts away by
+// some parts in a million.
 type server struct {
 	ahead int64 // µs at local time 0
 	ppm   int64
@@ -25,8 +25,7 @@ func drawServer(t *rapid.T) server {
 	}
 }
 
-// drawWay draws how long a message takes, in µs: on one machine, a network, or a
-// bad day.
+// drawWay draws how long a message takes, in µs: on one machine, on a network, or on a bad day.
 func drawWay(t *rapid.T, label string) int64 {
 	return rapid.OneOf(rapid.Int64Range(0, 20), rapid.Int64Range(0, 2000), rapid.Int64Range(0, 500_000)).Draw(t, label)
 }
@@ -65,7 +64,8 @@ func TestNotAfterIsNeverLate(t *testing.T) {
 			}
 			most := int64(1 << 62)
 			for _, r := range replies {
-				// Drifted one way and calculated with the other, and a µs for each rounding.
+				// The clock may have drifted one way while the process allows for the other way; each rounding adds
+				// one µs.
 				most = min(most, r.wayBack+2*(deadline-r.read)/driftShare+4)
 			}
 			if early := truly - notAfter; early > most {
@@ -75,9 +75,9 @@ func TestNotAfterIsNeverLate(t *testing.T) {
 	})
 }
 
-// The batcher learns from the next reply that a clock was set forward or back. (A step back that is
-// shorter than the message takes cannot be distinguished from a slow message; the NotAfter may then
-// be late by as much.)
+// The batcher learns from the next reply that a clock was set forward or back. (A step back that is shorter than
+// the message's travel time cannot be distinguished from a slow message; the not-after may then be late by the size
+// of the step.)
 func TestClockStepsAreLearnt(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := server{ahead: epoch}
@@ -110,7 +110,7 @@ func TestClockStepsAreLearnt(t *testing.T) {
 			if notAfter < truly-back-back/driftShare-2 {
 				t.Fatalf("after a step of %d µs the not-after is %d µs early; the reply took %d", step, truly-notAfter, back)
 			}
-			if step < 0 { // start from a clean slate: a lateness that remains is allowed
+			if step < 0 { // A lateness that remains is allowed, so start with new clocks.
 				c = newClocks(false)
 				observe()
 			}

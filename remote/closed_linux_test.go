@@ -13,8 +13,8 @@ import (
 	"github.com/tierlimit/tierlimit/internal/redistest"
 )
 
-// Law 3: commands that find connections with TLS closed are sent once, alone and in a pipeline, as for several slots of a
-// Cluster, whether or not a connection is held.
+// Law 3: commands that find connections with TLS closed are sent once. This holds for a single command and for a
+// pipeline, such as one for several slots of a Cluster, whether or not the node keeps a connection.
 func TestLaw3CommandsOverClosedConnections(t *testing.T) {
 	server := redistest.StartTLS(t)
 	config := &tls.Config{RootCAs: server.CA}
@@ -25,7 +25,7 @@ func TestLaw3CommandsOverClosedConnections(t *testing.T) {
 	for _, holding := range []*redis.Client{nil, client} {
 		n := &node{client: client}
 		n.held.client = holding
-		for _, commands := range []int{1, 3, 3} { // go-redis has other connections for pipelines
+		for _, commands := range []int{1, 3, 3} { // go-redis uses other connections for pipelines
 			redistest.KillIdle(t, client, admin, 8)
 			var cmds []redis.Cmder
 			for range commands {

@@ -27,7 +27,7 @@ func newSlotsRule(t require, n int64, ttl time.Duration, holder uint64) *Rule {
 	return rule
 }
 
-// require is what tests and random tests have in common.
+// require has the methods that *testing.T and *rapid.T share.
 type require interface {
 	Helper()
 	Fatal(...any)
@@ -59,15 +59,15 @@ func TestSlotsRuleRefusesWhatItCannotHold(t *testing.T) {
 	}
 }
 
-// Law 8: a key expires with the last process that holds units of it. Neither a denial nor a peek
-// prolongs its life, and when all units are given back, it is deleted.
+// Law 8: a key expires with the last process that holds units of it. Neither a denial nor a peek prolongs its life.
+// When all units have been given back, the key is deleted.
 func TestLaw8SlotsExpireWithTheirLastProcess(t *testing.T) {
 	client, ctx := redistest.Shared(t).Client(t), context.Background()
 	script, key := NewScript(client), redistest.Prefix()+"held"
 	short, long := newSlotsRule(t, 5, time.Minute, 1), newSlotsRule(t, 5, 2*time.Minute, 2)
 	expires := func() int64 { return client.PExpireTime(ctx, key).Val().Milliseconds() }
 	taken := runAll(t, script, []Entry{{Key: key, Rule: short, Cost: 2}, {Key: key, Rule: long, Cost: 3}})[0].Clock
-	after := func(d time.Duration) int64 { return (taken + d.Microseconds() + 999) / 1000 } // at a whole millisecond
+	after := func(d time.Duration) int64 { return (taken + d.Microseconds() + 999) / 1000 } // rounded up
 	last := expires()
 	if last != after(2*time.Minute) {
 		t.Errorf("it expires at %d, want %d", last, after(2*time.Minute))
@@ -86,8 +86,8 @@ func TestLaw8SlotsExpireWithTheirLastProcess(t *testing.T) {
 	}
 }
 
-// Law 7: at most 1,000 processes hold units of a key, however large the limit, and whichever
-// operation gave them the units. A further process is denied until the first of them counts as dead.
+// Law 7: at most 1,000 processes hold units of a key, however large the limit, and whichever operation gave them
+// the units. A further process is denied until the first of them counts as dead.
 func TestLaw7ProcessesThatHoldAreBounded(t *testing.T) {
 	script, key := NewScript(redistest.Shared(t).Client(t)), redistest.Prefix()+"held"
 	at, ttl := int64(epoch), time.Minute
@@ -108,7 +108,7 @@ func TestLaw7ProcessesThatHoldAreBounded(t *testing.T) {
 	if r := run(1000, lua.Slots, 1); r.Status != Allowed || r.Granted != 0 {
 		t.Errorf("one too many says that it holds some: %+v", r)
 	}
-	if r := run(0, lua.Take, 1); r.Status != Allowed || r.Remaining == 0 { // which lasts from now on
+	if r := run(0, lua.Take, 1); r.Status != Allowed || r.Remaining == 0 { // the units of process 0 last from now on
 		t.Errorf("one that holds some already: %+v", r)
 	}
 	r := run(1000, lua.Take, 1)
@@ -125,7 +125,7 @@ func TestLaw7ProcessesThatHoldAreBounded(t *testing.T) {
 	}
 }
 
-// Law 7: whatever number of units a process says it holds, the key can be read afterwards.
+// Law 7: whatever number of units a process says it holds, the key remains readable.
 func TestLaw7MoreUnitsThanThereAreCanBeHeld(t *testing.T) {
 	script, key := NewScript(redistest.Shared(t).Client(t)), redistest.Prefix()+"held"
 	rule := newSlotsRule(t, 5, time.Minute, 1)
@@ -135,8 +135,7 @@ func TestLaw7MoreUnitsThanThereAreCanBeHeld(t *testing.T) {
 	}
 }
 
-// Law 4: an entry that says what is held changes nothing after its NotAfter; it would undo later
-// changes.
+// Law 4: an entry about a process's slots changes nothing after its not-after, because it would undo later changes.
 func TestLaw4SlotsAreNotToldLate(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	script, key, rule := NewScript(client), redistest.Prefix()+"held", newSlotsRule(t, 5, time.Minute, 1)
@@ -179,8 +178,8 @@ func TestSlotsAreNoStateOfAnotherAlgorithm(t *testing.T) {
 	}
 }
 
-// Law 7 for values of units that are held: whatever became of one, its own entry is unreadable or
-// answered in range, the others of the batch are decided, and the key expires.
+// checkDamagedSlots checks law 7 for values of concurrency limits. Whatever the damage to a value, its own entry is
+// unreadable or answered in range, the other entries of the batch are decided, and the key expires.
 func checkDamagedSlots(t *rapid.T, client *redis.Client, script *Script) {
 	ctx, prefix := context.Background(), redistest.Prefix()
 	key := prefix + "damaged"
@@ -195,7 +194,7 @@ func checkDamagedSlots(t *rapid.T, client *redis.Client, script *Script) {
 		}
 		return replies
 	}
-	for holder := range rapid.Uint64Range(1, 8).Draw(t, "holders") { // more than are read at first
+	for holder := range rapid.Uint64Range(1, 8).Draw(t, "holders") { // may be more than the script reads at first
 		run(clock, Entry{Key: key, Rule: newSlotsRule(t, 300, time.Minute, holder), Cost: 1})
 	}
 	damage(t, client, key)
@@ -251,7 +250,7 @@ func TestLaw7DamagedSlots(t *testing.T) {
 			t.Errorf("%s: %+v", name, replies)
 		}
 	}
-	sound := redistest.Prefix() + "sound" // without which all of these may be unreadable for another reason
+	sound := redistest.Prefix() + "sound" // shows that the values above are not unreadable for another reason
 	client.Set(context.Background(), sound, header+"holder01"+till+one, time.Hour)
 	if r := runAll(t, scripts[0], []Entry{{Key: sound, Rule: newSlotsRule(t, 10, time.Minute, 1), Cost: 1}})[0]; r.Status != Allowed || r.Remaining != 8 {
 		t.Errorf("a sound value: %+v", r)

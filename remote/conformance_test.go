@@ -8,12 +8,12 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// Laws 1, 5 and 10: the scripts decide like the models, on a real Redis and on miniredis, since they
-// need no special features.
+// Laws 1, 5 and 10: the scripts decide like the models, on a real Redis and on miniredis, since the scripts need no
+// special features.
 func TestLaws1And5And10Conformance(t *testing.T) {
 	t.Run("on a server", func(t *testing.T) {
 		t.Run("redis", func(t *testing.T) {
-			t.Parallel() // what decides is mostly waited for
+			t.Parallel() // most of the time is spent waiting for Redis
 			conformance.Test(t, remote.NewScript(redistest.Shared(t).Client(t)))
 		})
 		t.Run("redis without a library", func(t *testing.T) {

@@ -10,8 +10,8 @@ import (
 	"github.com/tierlimit/tierlimit/lua"
 )
 
-// A unit that is charged in the last µs of a sub-window leaves one sub-window before those of the next µs, also where
-// sub-windows are no whole number of µs.
+// A unit charged in the last µs of a sub-window leaves one sub-window earlier than the units of the next µs, also
+// if a sub-window is not a whole number of µs.
 func TestUnitsOnBothSidesOfASubWindow(t *testing.T) {
 	script := NewScript(redistest.Shared(t).Client(t))
 	for _, window := range []time.Duration{time.Minute, time.Second + 3*time.Microsecond} {
@@ -20,7 +20,7 @@ func TestUnitsOnBothSidesOfASubWindow(t *testing.T) {
 			begins := func(i int64) int64 { return (i*window.Microseconds() + k - 1) / k }
 			for i := int64(1_000_000); i < 1_000_010; i++ {
 				key := redistest.Prefix() + "k"
-				decide(t, script, key, rule, begins(i-k-1), 3) // they leave when the sub-window begins
+				decide(t, script, key, rule, begins(i-k-1), 3) // these leave when sub-window i begins
 				decide(t, script, key, rule, begins(i)-1, 1)
 				decide(t, script, key, rule, begins(i), 2)
 				for at, remaining := range map[int64]int64{begins(i+k) - 1: 7, begins(i + k): 8, begins(i+k+1) - 1: 8, begins(i + k + 1): 10} {

@@ -16,8 +16,8 @@ import (
 	"github.com/tierlimit/tierlimit/lua"
 )
 
-// Law 7: a value that does not hold what its first byte promises makes its own entry
-// unreadable, by every algorithm, and is left as it is. The others of the batch are decided.
+// Law 7: a value whose content does not match its first byte makes its own entry unreadable, under every algorithm,
+// and stays as it is. The other entries of the batch are decided.
 func TestLaw7ADamagedValueFailsItsOwnEntryOnly(t *testing.T) {
 	client, ctx := redistest.Shared(t).Client(t), context.Background()
 	script := NewScript(client)
@@ -64,7 +64,7 @@ func TestLaw7ADamagedValueFailsItsOwnEntryOnly(t *testing.T) {
 				put(prefix + "damaged")
 				before := client.Dump(ctx, prefix+"damaged").Val()
 				entries := []Entry{{Key: prefix + "a", Rule: rule, Cost: 1}, {Key: prefix + "damaged", Rule: rule, Cost: 1}, {Key: prefix + "b", Rule: rule, Cost: 1}}
-				for range 2 { // the second time the others have a state
+				for range 2 { // the second time the other keys have a state
 					replies := runAll(t, script, entries)
 					if replies[0].Status != Allowed && a != limit.GCRA() || replies[1].Status != Unreadable || replies[2].Status != replies[0].Status {
 						t.Errorf("%v: %+v", a, replies)
@@ -76,7 +76,7 @@ func TestLaw7ADamagedValueFailsItsOwnEntryOnly(t *testing.T) {
 				if after := client.Dump(ctx, prefix+"damaged").Val(); after != before {
 					t.Errorf("%v: it was overwritten", a)
 				}
-				// Who says that it is to be forgotten need not be able to read it.
+				// Forget works on a value that cannot be read.
 				if r := runAll(t, script, []Entry{{Key: prefix + "damaged", Rule: rule, Cost: 1, Operation: lua.Forget}})[0]; r.Status != Allowed {
 					t.Errorf("%v: forgetting it: %+v", a, r)
 				}
@@ -88,7 +88,7 @@ func TestLaw7ADamagedValueFailsItsOwnEntryOnly(t *testing.T) {
 	}
 }
 
-// Laws 7 and 9: a long ring that has been cut off is noticed before anything of its group is written.
+// Laws 7 and 9: the script notices that a long ring has been cut off before it writes anything of the ring's group.
 func TestLaw7ACutOffRingHoldsItsGroupBack(t *testing.T) {
 	client, ctx := redistest.Shared(t).Client(t), context.Background()
 	script := NewScript(client)
@@ -117,12 +117,11 @@ func TestLaw7ACutOffRingHoldsItsGroupBack(t *testing.T) {
 	}
 }
 
-// damageRange is what reset, retry and expiry may come to of a damaged value: eight times what the
-// longest window may be. Of algorithms other than GCRA, which keep no debt, it is two of the rule's
-// own windows.
+// damageRange bounds the reset, retry and expiry times of a damaged value: eight times the longest possible window.
+// Under algorithms other than GCRA, which keep no debt, the bound is two of the rule's own windows.
 const damageRange = 8 * limit.MaxWindow
 
-// drawDamage draws something to do to a value.
+// drawDamage draws a damaged version of a value.
 func drawDamage(t *rapid.T, value string) string {
 	at := rapid.IntRange(0, max(0, min(len(value), 60)-1)).Draw(t, "at")
 	if rapid.IntRange(0, 9).Draw(t, "anywhere") == 0 {
@@ -153,7 +152,7 @@ func drawDamage(t *rapid.T, value string) string {
 	return value[:at] + string(rapid.SliceOfN(rapid.Byte(), n, n).Draw(t, "bytes")) + value[at+n:]
 }
 
-// damage damages what a key holds, or puts something else there.
+// damage damages the value of a key, or replaces it by something else.
 func damage(t *rapid.T, client *redis.Client, key string) {
 	ctx := context.Background()
 	kind := client.Type(ctx, key).Val()
@@ -189,7 +188,7 @@ func damage(t *rapid.T, client *redis.Client, key string) {
 	client.PExpire(ctx, key, time.Hour)
 }
 
-// drawOperation draws something to ask of a key.
+// drawOperation draws an entry for a key.
 func drawOperation(t *rapid.T, key string, rule *Rule, capacity, clock int64) Entry {
 	e := Entry{Key: key, Rule: rule, Cost: rapid.Int64Range(1, capacity).Draw(t, "cost"), Operation: rapid.IntRange(lua.Take, lua.Extend).Draw(t, "operation")}
 	switch e.Operation {
@@ -207,7 +206,7 @@ func drawOperation(t *rapid.T, key string, rule *Rule, capacity, clock int64) En
 	return e
 }
 
-// checkDamaged is law 7 for one value that was damaged, whatever it is and however it was.
+// checkDamaged checks law 7 for one value, whatever it is and however it was damaged.
 func checkDamaged(t *rapid.T, client *redis.Client, scripts []*Script) {
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
 	defer cancel()
@@ -245,7 +244,7 @@ func checkDamaged(t *rapid.T, client *redis.Client, scripts []*Script) {
 		return replies
 	}
 
-	// A state, a marker, leases and holds, and then the damage to one of them.
+	// The key gets a state, a marker, leases and holds. Then one of them is damaged.
 	before := newRule(t, made, by)
 	run(clock, Entry{Key: key, Rule: before, Cost: (made.Quota() + 1) / 2})
 	if made.Quota() > 3 {
@@ -285,7 +284,7 @@ func checkDamaged(t *rapid.T, client *redis.Client, scripts []*Script) {
 		t.Fatalf("beside the damaged value: %+v, without it: %+v", others, want)
 	}
 	checkRange(t, e, damaged, l, a)
-	// Damage to a large ring, or to a sorted set, may show only when units are given back.
+	// Damage to a large ring, or to a sorted set, may not be noticed until units are given back.
 	if left := client.Dump(ctx, key).Val(); victim == key && damaged.Status == Unreadable && left != value && size > 0 && size < prefixBytes {
 		t.Fatalf("unreadable and overwritten: %q became %q", value, left)
 	}
@@ -300,11 +299,11 @@ func checkDamaged(t *rapid.T, client *redis.Client, scripts []*Script) {
 	}
 }
 
-// prefixBytes is how many bytes of a value are read at first, with which a log is recognized as
-// cut off before anything is written to it.
+// prefixBytes is the number of bytes of a value that the script reads at first. They tell it that a log is cut off
+// before it writes to the log.
 const prefixBytes = 128
 
-// checkRange checks what a damaged value's entry was answered.
+// checkRange checks that the reply to an entry on a damaged value is in range.
 func checkRange(t *rapid.T, e Entry, r Reply, l limit.Limit, a limit.Algorithm) {
 	t.Helper()
 	longest := time.Duration(damageRange)
@@ -313,7 +312,7 @@ func checkRange(t *rapid.T, e Entry, r Reply, l limit.Limit, a limit.Algorithm) 
 	}
 	fitted := max(1, e.Count)
 	if e.Operation == lua.Settle {
-		fitted = 2 // of a hold that had been given back
+		fitted = 2 // the hold had been given back
 	}
 	within := func(d time.Duration) bool { return d >= 0 && d <= longest }
 	if r.Status == Expired || r.Remaining < 0 || r.Remaining > a.Capacity(l) || r.Granted < 0 || r.Fitted < 0 || r.Fitted > fitted ||
@@ -336,7 +335,7 @@ func TestLaw7DamagedValues(t *testing.T) {
 
 func FuzzDamagedValues(f *testing.F) {
 	client, scripts := damageScripts(f)
-	for seed := range uint64(16) { // each long enough for all that is drawn
+	for seed := range uint64(16) { // each is long enough for all draws
 		random, text := rand.NewChaCha8([32]byte{byte(seed)}), make([]byte, 64<<10)
 		_, _ = random.Read(text)
 		f.Add(text)
@@ -344,9 +343,8 @@ func FuzzDamagedValues(f *testing.F) {
 	f.Fuzz(rapid.MakeFuzz(func(t *rapid.T) { checkDamaged(t, client, scripts) }))
 }
 
-// Law 7: a damaged key of the fleet, or one of another type, is rewritten by the next heartbeat;
-// otherwise there would be an outage for as long as it exists. All reported numbers are in range,
-// and every key expires.
+// Law 7: the next heartbeat rewrites a key of the fleet that is damaged or has another type; otherwise there would
+// be an outage for as long as the key exists. All reported numbers are in range, and every key expires.
 func TestLaw7DamagedKeysOfTheFleet(t *testing.T) {
 	client, ctx := redistest.Start(t).Client(t), context.Background()
 	batcher, _ := newBatcher(t, client)
@@ -389,14 +387,14 @@ func TestLaw7DamagedKeysOfTheFleet(t *testing.T) {
 	})
 }
 
-// Law 7: a counter whose total is less than the sum of its counts can be refunded. (The total would
-// become negative, which once failed the whole batch.)
+// Law 7: a counter whose total is less than the sum of its counts can be refunded. (The total would become
+// negative, which once failed the whole batch.)
 func TestLaw7ACounterWithADamagedTotalIsRefunded(t *testing.T) {
 	client, ctx := redistest.Shared(t).Client(t), context.Background()
 	script, key := NewScript(client), redistest.Prefix()+"damaged"
 	rule := newRule(t, limit.PerHour(300), limit.SlidingCounter(4, limit.Estimate))
 	charged := runAll(t, script, []Entry{{Key: key, Rule: rule, Cost: 150}})[0]
-	const total = 15 + 9 // behind the header, k, width and window; 6 bytes
+	const total = 15 + 9 // after the header, k, width and window; 6 bytes
 	client.SetRange(ctx, key, total, "\x00\x00\x00\x00\x00\x01")
 	replies := runAll(t, script, []Entry{
 		{Key: key, Rule: rule, Operation: lua.Refund, Cost: 100, Charged: 150, Stamp: charged.Stamp},

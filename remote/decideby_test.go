@@ -10,9 +10,8 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// Law 7: a call that was given less time than the deadline ends after that time. The trip that it
-// started goes on until the deadline, so that it does not count as failed, and the other calls on it
-// are answered.
+// Law 7: a call that was given less time than the deadline ends after that time. The trip that it started goes on
+// until the deadline. So the trip does not count as failed, and its other calls are answered.
 func TestLaw7LittleTimeShortensNoTrip(t *testing.T) {
 	redistest.InBubble(t, func(t *testing.T, bubble *redistest.Bubble) {
 		const deadline, slow, little = 3 * time.Second, 2 * time.Second, 1600 * time.Millisecond
@@ -48,7 +47,7 @@ func TestLaw7LittleTimeShortensNoTrip(t *testing.T) {
 	})
 }
 
-// If hardly any time is left, or none, Redis is not asked.
+// If little or no time is left, Redis is not asked.
 func TestHardlyAnyTimeAsksNobody(t *testing.T) {
 	b, trips := newBatcher(t, redistest.Shared(t).Client(t))
 	rule := newRule(t, limit.PerHour(1000), limit.SlidingLog())
@@ -63,10 +62,10 @@ func TestHardlyAnyTimeAsksNobody(t *testing.T) {
 	}
 }
 
-// Of several times given to DecideBy, the earliest applies, but no later than the deadline.
+// If DecideBy was given several times, the earliest applies, but no later than the deadline.
 func TestTheEarliestTimeCounts(t *testing.T) {
 	ctx := DecideBy(DecideBy(t.Context(), time.Now().Add(time.Minute)), time.Now().Add(time.Hour))
-	ctx, cancel := context.WithCancel(ctx) // any context on top of it
+	ctx, cancel := context.WithCancel(ctx) // stands for any context derived from it
 	defer cancel()
 	if left := TimeLeft(ctx, 24*time.Hour); left > time.Minute || left < 30*time.Second {
 		t.Errorf("%v left, want a minute", left)

@@ -9,7 +9,7 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// configurations are all algorithms, with the dials that differ in kind.
+// configurations returns all algorithms, with those settings that differ in kind.
 func configurations() []limit.Algorithm {
 	return []limit.Algorithm{
 		limit.SlidingLog(),
@@ -25,8 +25,8 @@ func configurations() []limit.Algorithm {
 	}
 }
 
-// Law 1, demonstrated around a window's boundary: with a limit of 50 per 10 s, more than a full
-// burst is asked for one second before the boundary, and again one second after it.
+// Law 1, demonstrated around a window's boundary: with a limit of 50 per 10 s, callers ask for more than a full
+// burst one second before the boundary, and again one second after it.
 func TestLaw1BurstsAroundAWindowBoundary(t *testing.T) {
 	const second = 1_000_000
 	script := NewScript(redistest.Shared(t).Client(t))
@@ -64,9 +64,9 @@ func TestLaw1BurstsAroundAWindowBoundary(t *testing.T) {
 	}
 }
 
-// The two-counter example found in textbooks: limit 5 per 60 s, 8 units in the
-// previous window, 45 s into the current one. With 3 units in it the estimate is
-// 3 + 8*(1-45/60) = 5 and the next is denied; with 2 it is 4, allowed.
+// This is the two-counter example found in textbooks: limit 5 per 60 s, 8 units in the previous window, 45 s into
+// the current one. With 3 units in the current window the estimate is 3 + 8*(1-45/60) = 5, and the next request is
+// denied. With 2 units the estimate is 4, and the request is allowed.
 func TestTwoCounterWorkedExample(t *testing.T) {
 	const second = 1_000_000
 	script := NewScript(redistest.Shared(t).Client(t))
@@ -83,7 +83,7 @@ func TestTwoCounterWorkedExample(t *testing.T) {
 		if got.Status != want || got.Remaining != 0 {
 			t.Errorf("with %d units in the current window: %+v, want status %d and nothing left", current, got, want)
 		}
-		// Denied at an estimate of 5, it must fall to 4: 8*(1-f) = 1, f = 52.5 s.
+		// The request is denied at an estimate of 5, which must fall to 4: 8*(1-f) = 1, f = 52.5 s.
 		if want == Denied && got.RetryAfter != 7500*time.Millisecond {
 			t.Errorf("retry after %v, want 7.5s", got.RetryAfter)
 		}

@@ -11,7 +11,7 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// counting is a hook that counts commands that run the script, pipelines of them, and SETs, which are others'.
+// counting is a hook that counts commands that run the script, pipelines of such commands, and SETs by other code.
 type counting struct{ commands, pipelines, others atomic.Int64 }
 
 func (*counting) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -36,8 +36,8 @@ func (c *counting) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 	}
 }
 
-// The hooks of a Cluster's client and those of its masters' clients see each command once, however many
-// limiters use the client, and all other commands of the client go on as they did.
+// The hooks of a Cluster's client and the hooks of its masters' clients see each command once, however many
+// limiters use the client. All other commands of the client run as before.
 func TestHooksOfAClusterRun(t *testing.T) {
 	t.Parallel()
 	for _, keeps := range []bool{false, true} {
@@ -61,7 +61,7 @@ func TestHooksOfAClusterRun(t *testing.T) {
 			runAll(t, script, []Entry{{Key: key, Rule: rule, Cost: 1}})
 			runAll(t, script, []Entry{{Key: key, Rule: rule, Cost: 1}})
 			script.Rest()
-			// Two slots of one master.
+			// These entries are of two slots of one master.
 			var two []Entry
 			for n := byte('a'); len(two) < 2; n++ {
 				other := Entry{Key: redistest.Prefix() + "{" + string(n) + "}", Rule: rule, Cost: 1}
@@ -82,7 +82,7 @@ func TestHooksOfAClusterRun(t *testing.T) {
 	}
 }
 
-// Once a node has not been asked for a while, nothing is kept of it.
+// Once a node has not been asked for a while, the script keeps nothing of it.
 func TestNodesAreForgotten(t *testing.T) {
 	t.Parallel()
 	script := NewScript(redistest.SharedCluster(t).Client(t))

@@ -7,8 +7,8 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// repeated learns from answers that take so many µs, one after another, and returns the time after the
-// last.
+// repeated feeds d the given number of answers, one after another, each of which takes took µs. It returns the time
+// after the last one.
 func (d *distance) repeated(now, took int64, answers int) (after int64) {
 	for range answers {
 		now += took
@@ -46,8 +46,8 @@ func TestDistance(t *testing.T) {
 	}
 }
 
-// Calls that arrive while a batch is in flight do not wait for its answer if most of that time is
-// network latency. If Redis is near or busy, they share the next batch.
+// Calls that arrive while a batch is in flight do not wait for its answer if most of that time is network latency.
+// If Redis is near or busy, these calls share the next batch.
 func TestCallsRarelyWaitForAFarRedis(t *testing.T) {
 	rule := newRule(t, limit.PerHour(10), limit.GCRA())
 	for name, tc := range map[string]struct {

@@ -21,15 +21,15 @@ import (
 	"github.com/tierlimit/tierlimit/lua"
 )
 
-// Each error here is one that decisions actually get, from a real server where that can be made to
-// return it.
+// Each error here is one that decisions actually get. It comes from a real server where a real server can be made
+// to return it.
 func TestKindsOfRealErrors(t *testing.T) {
 	t.Parallel()
 	auth, notRedis := limit.ErrAuth, limit.ErrNotRedis
 	for _, test := range []struct {
 		name          string
 		client        func(t *testing.T) redis.UniversalClient
-		says          string // part of the error, to be sure that it is the one meant
+		says          string // part of the error's text, which shows that it is the intended error
 		kind          Kind
 		misconfigured error
 	}{
@@ -84,8 +84,8 @@ func TestKindsOfRealErrors(t *testing.T) {
 	}
 }
 
-// Law 3: if the user lacks a right that only one entry of a batch needs, the entries before it have been
-// charged, although the whole batch fails.
+// Law 3: if the user lacks a right that only one entry of a batch needs, the entries before it have been charged,
+// although the whole batch fails.
 func TestLaw3ARightThatIsMissedWithinTheScript(t *testing.T) {
 	t.Parallel()
 	for _, form := range []string{"+fcall", "-fcall"} {
@@ -100,7 +100,7 @@ func TestLaw3ARightThatIsMissedWithinTheScript(t *testing.T) {
 		script := NewScript(client)
 		first := Entry{Key: "first", Rule: newRule(t, limit.PerMinute(10), limit.GCRA()), Cost: 1}
 		second := Entry{Key: "second", Rule: newRule(t, limit.PerMinute(10), limit.SlidingLog()), Cost: 1}
-		runAll(t, script, []Entry{second}) // so that it is changed next, by SETRANGE
+		runAll(t, script, []Entry{second}) // so that the next charge changes the key with SETRANGE
 		may("-setrange")
 		_, err := script.Run(t.Context(), []Entry{first, second}, 0)
 		if err == nil {
@@ -117,7 +117,7 @@ func TestLaw3ARightThatIsMissedWithinTheScript(t *testing.T) {
 	}
 }
 
-// decisionError is the error of one decision, which must have one.
+// decisionError makes one decision, which must fail, and returns its error.
 func decisionError(t *testing.T, client redis.UniversalClient) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
@@ -156,7 +156,7 @@ func asUser(rules ...string) func(t *testing.T) redis.UniversalClient {
 	}
 }
 
-// busyServer runs somebody's endless script.
+// busyServer returns a client of a server that is running somebody's endless script.
 func busyServer(t *testing.T) redis.UniversalClient {
 	server := redistest.Start(t, "--lua-time-limit", "1")
 	ctx, cancel := context.WithCancel(context.Background())
@@ -179,7 +179,7 @@ func frozenServer(t *testing.T) redis.UniversalClient {
 	return server.Client(t)
 }
 
-// exhaustedPool is a client whose one connection is in use.
+// exhaustedPool returns a client whose only connection is in use.
 func exhaustedPool(one func(*redis.Options)) func(t *testing.T) redis.UniversalClient {
 	return func(t *testing.T) redis.UniversalClient {
 		client := redistest.Shared(t).Client(t, one, func(o *redis.Options) { o.PoolTimeout = 10 * time.Millisecond })
@@ -212,7 +212,7 @@ func noCluster(t *testing.T) redis.UniversalClient {
 	return client
 }
 
-// dial makes a client of something that is not Redis.
+// dial makes a client of a server that is not Redis.
 func dial(listen func(t *testing.T) string, change ...func(*redis.Options)) func(t *testing.T) redis.UniversalClient {
 	return func(t *testing.T) redis.UniversalClient {
 		options := &redis.Options{
@@ -241,8 +241,7 @@ func webServer(t *testing.T) string {
 	return server.Listener.Addr().String()
 }
 
-// listen accepts connections until the test ends and hands them to serve, which is
-// given time until then too.
+// listen accepts connections, hands each to serve, and keeps them open until the test ends.
 func listen(t *testing.T, serve func(net.Conn)) string {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -266,7 +265,7 @@ func silent(t *testing.T) string { return listen(t, func(net.Conn) {}) }
 
 func hangingUp(t *testing.T) string { return listen(t, func(conn net.Conn) { _ = conn.Close() }) }
 
-// greeting speaks first, whoever comes.
+// greeting sends a line to every client that connects, before the client says anything.
 func greeting(line string) func(t *testing.T) string {
 	return func(t *testing.T) string {
 		return listen(t, func(conn net.Conn) { _, _ = fmt.Fprint(conn, line, "\r\n") })
@@ -287,7 +286,7 @@ func answering(line string) func(t *testing.T) string {
 	}
 }
 
-// skipCommand reads over "*2\r\n$4\r\nPING\r\n...".
+// skipCommand skips one command, such as "*2\r\n$4\r\nPING\r\n...".
 func skipCommand(r *bufio.Reader) error {
 	head, err := r.ReadString('\n')
 	if err != nil {
@@ -310,6 +309,5 @@ func skipCommand(r *bufio.Reader) error {
 	return err
 }
 
-// refusing is an address where nobody listens: no port that some test could be given
-// in the meantime.
+// refusing returns an address where nobody listens. No other test can be given this port in the meantime.
 func refusing(*testing.T) string { return "127.0.0.1:1" }

@@ -16,7 +16,7 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// serverSays is an error that a server answered.
+// serverSays is an error reply of a server.
 type serverSays string
 
 func (s serverSays) Error() string { return string(s) }
@@ -52,7 +52,7 @@ func TestKindOf(t *testing.T) {
 		Unavailable: {
 			serverSays("MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk."),
 			serverSays("TRYAGAIN Multiple keys request during rehashing of slot"),
-			serverSays("MOVED 3999 127.0.0.1:6381"), // to a client of one node
+			serverSays("MOVED 3999 127.0.0.1:6381"), // from a node, to a client of one node
 			serverSays("ASK 3999 127.0.0.1:6381"),
 			serverSays(inScript + "@user_script: 148: -READONLY You can't write against a read only replica."),
 			serverSays(inScript + "@user_script: 148: -OOM command not allowed when used memory > 'maxmemory'."),
@@ -82,7 +82,7 @@ func TestKindOf(t *testing.T) {
 	}
 }
 
-// Law 6: errors that waiting does not fix say what to do; the others are left to the breaker.
+// Law 6: errors that waiting does not fix say what to do. Misconfigured leaves other errors to the breaker.
 func TestMisconfigured(t *testing.T) {
 	for err, want := range map[error]struct {
 		sentinel error
@@ -136,7 +136,7 @@ func TestLaw3MayHaveRun(t *testing.T) {
 			fmt.Errorf("%w: %w", ErrNoAnswer, context.DeadlineExceeded),
 			io.EOF,
 			&net.OpError{Op: "read", Err: syscall.ECONNRESET},
-			&net.OpError{Op: "write", Err: syscall.EPIPE}, // some of it may have been written
+			&net.OpError{Op: "write", Err: syscall.EPIPE}, // part of the command may have been written
 			serverSays("ERR user_function:12: attempt to index a nil value"),
 			serverSays("ERR The user executing the script can't run this command or subcommand script: f, on @user_function:12."),
 			serverSays("ERR ACL failure in script: User u has no permissions to run the 'set' command script: f, on @user_function:12."),
@@ -164,7 +164,7 @@ func TestLaw3MayHaveRun(t *testing.T) {
 	}
 }
 
-// Under overload most calls end with ErrNoRoom, each of which asks this.
+// Under overload most calls end with ErrNoRoom, and each of them calls MayHaveRun.
 func TestMayHaveRunAllocatesNothingForLackOfRoom(t *testing.T) {
 	n := testing.AllocsPerRun(100, func() {
 		if MayHaveRun(ErrNoRoom) {

@@ -23,10 +23,10 @@ func pexpireTime(t *testing.T, client *redis.Client, key string) int64 {
 	return at.Milliseconds()
 }
 
-// expiryOf is when a key should expire, by the reply to its last charge, in ms: when it can
-// change no decision any more. What GCRA granted can change one for a window, if the
-// rule's algorithm changes, though the debt may be paid off before; and it keeps the
-// expiry for a sixteenth of the window.
+// expiryOf returns, in ms, when a key should expire according to the reply to its last charge: when the key can
+// change no decision any more. Under GCRA, units can change a decision for a whole window if the rule's algorithm
+// changes, although the debt may be paid off earlier. GCRA and the log also leave the expiry unchanged for a
+// sixteenth of the window.
 func expiryOf(l limit.Limit, a limit.Algorithm, r Reply) int64 {
 	matters := r.Clock + r.ResetAfter.Microseconds()
 	if a == limit.GCRA() || a == limit.SlidingLog() {
@@ -37,8 +37,8 @@ func expiryOf(l limit.Limit, a limit.Algorithm, r Reply) int64 {
 	return (matters + 999) / 1000
 }
 
-// Law 8: a key expires exactly in the millisecond from which on it can no longer change a decision,
-// on Redis's own clock. A denial does not prolong its life.
+// Law 8: a key expires exactly in the millisecond from which on it can no longer change a decision, on Redis's own
+// clock. A denial does not prolong its life.
 func TestLaw8KeysExpireWhenTheyNoLongerMatter(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	script := NewScript(client)
@@ -67,15 +67,15 @@ func TestLaw8KeysExpireWhenTheyNoLongerMatter(t *testing.T) {
 	}
 }
 
-// Law 8: a key in constant use, with charges, refunds, charges of the past and changes of its limit,
-// does not expire early, although most of these operations do not set its expiry.
+// Law 8: a key in constant use, with charges, refunds, charges of the past and changes of its limit, does not
+// expire early, although most of these operations do not set its expiry.
 func TestLaw8KeysInUseDoNotExpireEarly(t *testing.T) {
 	t.Parallel()
 	client := redistest.Shared(t).Client(t)
 	script := NewScript(client)
 	type configuration struct {
 		a     limit.Algorithm
-		burst int64 // times the limit; it may take longer than a window to pay off
+		burst int64 // as a multiple of the limit; paying it off may take longer than a window
 	}
 	all := []configuration{{limit.GCRA(), 10}}
 	for _, a := range configurations() {
@@ -85,7 +85,7 @@ func TestLaw8KeysInUseDoNotExpireEarly(t *testing.T) {
 		a := c.a
 		t.Run(fmt.Sprint(a, " burst=", c.burst), func(t *testing.T) {
 			l, other := limit.Per(80_000, 160*time.Millisecond), limit.Per(90_000, 240*time.Millisecond)
-			if a == limit.SlidingLogZSet() { // which holds fewer
+			if a == limit.SlidingLogZSet() { // which has a smaller maximum
 				l, other = limit.Per(4_000, 160*time.Millisecond), limit.Per(4_500, 240*time.Millisecond)
 			}
 			if c.burst > 0 {
@@ -97,14 +97,14 @@ func TestLaw8KeysInUseDoNotExpireEarly(t *testing.T) {
 			key := redistest.Prefix() + "used"
 			began := decide(t, script, key, rules[0], 0, 1)
 			kept, last, sequence := 0, began, int64(0)
-			// Two windows and more; and on a slow machine, where the expiry passes between two
-			// charges more often, as many as it takes to see it kept.
+			// The loop takes more than two windows. On a slow machine the expiry passes between two charges more
+			// often; there it takes as long as necessary to see the expiry kept.
 			enough := func() bool { return last.Clock-began.Clock > 300_000 && (a != limit.GCRA() || kept >= 100) }
 			for before := int64(0); !enough(); {
 				if last.Clock-began.Clock > 20_000_000 {
 					t.Fatalf("the expiry was kept %d times only: nothing is tested", kept)
 				}
-				which := random.IntN(4) / 3 // the other one seldom
+				which := random.IntN(4) / 3 // the other limit is used seldom
 				e := Entry{Key: key, Rule: rules[which], Cost: 1 + random.Int64N(3)}
 				switch random.IntN(20) {
 				case 2:
@@ -118,12 +118,12 @@ func TestLaw8KeysInUseDoNotExpireEarly(t *testing.T) {
 				last = runAll(t, script, []Entry{e})[0]
 				expires := client.PExpireTime(context.Background(), key).Val()
 				if expires == -2 || last.Granted == 0 {
-					continue // it has been emptied, or expired since; or nothing was written
+					continue // the key has been emptied or has expired, or nothing was written
 				}
-				at := expires.Milliseconds() // 0: it never expires
+				at := expires.Milliseconds() // 0 if it never expires
 				matters := last.ResetAfter
 				if a == limit.GCRA() && e.Operation != lua.Refund {
-					matters = max(matters, windows[which]) // to an algorithm that follows it
+					matters = max(matters, windows[which]) // to an algorithm that the rule changes to
 				}
 				if matters := (last.Clock + matters.Microseconds()) / 1000; at < matters {
 					t.Fatalf("operation %d: expires at %d ms, matters until %d ms", e.Operation, at, matters)
@@ -137,8 +137,7 @@ func TestLaw8KeysInUseDoNotExpireEarly(t *testing.T) {
 	}
 }
 
-// Laws 5 and 8: after Redis's clock stepped back, a key is neither kept for longer than before nor
-// locked.
+// Laws 5 and 8: after Redis's clock has stepped back, a key is neither kept for longer than before nor locked.
 func TestLaw5ClockStepBackMovesTheExpiryAlong(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	script := NewScript(client)
@@ -147,8 +146,8 @@ func TestLaw5ClockStepBackMovesTheExpiryAlong(t *testing.T) {
 			l := limit.PerMinute(1)
 			rule := newRule(t, l, a)
 			key := redistest.Prefix() + "stepped"
-			// Charged under a clock a day ahead: to the server this is as if its own
-			// clock then went back by a day.
+			// The charge is made under a clock that is a day ahead. To the server this is as if its own clock then
+			// went back by a day.
 			ahead := time.Now().Add(24 * time.Hour).UnixMicro()
 			charged := decide(t, script, key, rule, ahead, 1)
 			client.PExpireAt(context.Background(), key, time.UnixMicro(ahead).Add(charged.ResetAfter))
@@ -172,8 +171,8 @@ func TestLaw5ClockStepBackMovesTheExpiryAlong(t *testing.T) {
 	}
 }
 
-// Law 8: a fixed window whose rule got a shorter window expires at the end of that, also if units were given back
-// before it was charged again.
+// Law 8: a fixed window whose rule got a shorter window expires at the end of the shorter one, also if units were
+// given back before the key was charged again.
 func TestLaw8AShorterFixedWindowExpiresSooner(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	script := NewScript(client)

@@ -11,11 +11,10 @@ import (
 	"github.com/tierlimit/tierlimit/lua"
 )
 
-// Law 7: however many calls one key has, and whatever they ask for, a call of another key is sent
-// with the next trip or the one after. Capacity of a trip that other keys do not use is available to
-// the hot key.
+// Law 7: however many calls one key has, and whatever they ask for, a call for another key is sent with the next
+// trip or the one after. The hot key's calls can use the capacity of a trip that calls for other keys do not use.
 func TestLaw7AHotKeyLeavesRoomForOthers(t *testing.T) {
-	const callers, quiet, long = 12_000, 60, 60_000 * ms // to make so many callers takes a busy machine seconds
+	const callers, quiet, long = 12_000, 60, 60_000 * ms // a busy machine takes seconds to make so many callers
 	gcra, log := newRule(t, limit.PerHour(1000), limit.GCRA()), newRule(t, limit.PerHour(100_000), limit.SlidingLog())
 	take := func(rule *Rule, cost func(i int) int64) func(int) *call {
 		return func(i int) *call {
@@ -29,8 +28,8 @@ func TestLaw7AHotKeyLeavesRoomForOthers(t *testing.T) {
 	for _, tc := range []struct {
 		name    string
 		hot     func(i int) *call
-		entries int // that a trip of the hot key's calls alone has
-		calls   int // that leave with the first trip, at least
+		entries int // number of entries in a trip of the hot key's calls alone
+		calls   int // least number of calls that leave with the first trip
 	}{
 		{"of one cost", take(gcra, every(1)), 1, callers},
 		{"of two costs", take(gcra, func(i int) int64 { return int64(1 + i%2) }), 2, callers},
@@ -53,7 +52,7 @@ func TestLaw7AHotKeyLeavesRoomForOthers(t *testing.T) {
 		}, 128, 85},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			// It asks nobody.
+			// The batcher never contacts this address.
 			b, _ := newBatcher(t, redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}), func(o *Options) { o.Queue, o.Deadline = 2*callers, microseconds(long) })
 			b.mu.Lock()
 			b.inFlight, b.slow = 1, true // no trip starts by itself
@@ -67,7 +66,7 @@ func TestLaw7AHotKeyLeavesRoomForOthers(t *testing.T) {
 				return got
 			}
 			for round := range 3 {
-				for i := b.queue.len(); i < callers; i++ { // who were answered come again
+				for i := b.queue.len(); i < callers; i++ { // callers that were answered come again
 					b.queue.add(tc.hot(i))
 				}
 				var others []*call
@@ -108,8 +107,8 @@ func TestLaw7AHotKeyLeavesRoomForOthers(t *testing.T) {
 	}
 }
 
-// Law 7: the calls of a key share entries when the newest go first, too. Otherwise a trip would carry one
-// call for each entry, and Redis would decide least just when not all calls can be served in time.
+// Law 7: the calls for a key share entries also when the newest go first. Otherwise a trip would carry one call per
+// entry, and Redis would decide the fewest calls just when not all can be served in time.
 func TestLaw7CallsShareEntriesWhenTheNewestGoFirst(t *testing.T) {
 	const callers, deadline = 1000, 60_000 * ms
 	b, _ := newBatcher(t, redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}), func(o *Options) { o.Deadline = microseconds(deadline) })
@@ -140,7 +139,7 @@ func TestLaw7CallsShareEntriesWhenTheNewestGoFirst(t *testing.T) {
 	b.mu.Unlock()
 }
 
-// groupOf is a call for two limits, one of which is that of all.
+// groupOf returns a call for two limits, one of which is shared by all callers.
 func groupOf(rule *Rule, key string) *call {
 	of := func(key string) Entry { return Entry{Key: key, Rule: rule, Cost: 1, Group: 1} }
 	return waiting(new(callPool).group(context.Background(), []Entry{of("all"), of(key)}), 60_000*ms)

@@ -26,8 +26,8 @@ func mustHeartbeat(t testing.TB, f *Fleet, unsettled bool, lost ...Loss) Heard {
 	return heard
 }
 
-// Heartbeats tell instances how many there are, and how many have not settled. An instance that is
-// silent for the TTL, or leaves, counts as neither.
+// Heartbeats tell instances how many instances there are, and how many of them have not settled. An instance that
+// has been silent for the TTL, or has left, is in neither number.
 func TestFleetCountsInstances(t *testing.T) {
 	client := redistest.Start(t).Client(t)
 	a, b := newFleet(t, client, "a", time.Minute), newFleet(t, client, "b", time.Minute)
@@ -60,8 +60,8 @@ func TestFleetCountsInstances(t *testing.T) {
 	})
 }
 
-// The generation does not change with heartbeats, nor in an outage in which every membership ends.
-// It changes each time Redis loses its data.
+// The generation changes neither with heartbeats nor in an outage in which every membership ends. It changes each
+// time Redis loses its data.
 func TestFleetGenerationIsRedissMemory(t *testing.T) {
 	client, ctx := redistest.Start(t).Client(t), context.Background()
 	a, b := newFleet(t, client, "a", 50*time.Millisecond), newFleet(t, client, "b", 50*time.Millisecond)
@@ -87,7 +87,7 @@ func TestFleetGenerationIsRedissMemory(t *testing.T) {
 	}
 }
 
-// The reply to a heartbeat says which earlier one Redis remembers. That shows whether writes were lost.
+// The reply to a heartbeat says which earlier heartbeat Redis remembers. That shows whether writes were lost.
 func TestFleetTellsWhichHeartbeatSurvived(t *testing.T) {
 	client, ctx := redistest.Start(t).Client(t), context.Background()
 	a := newFleet(t, client, "a", time.Minute)
@@ -110,9 +110,9 @@ func TestFleetTellsWhichHeartbeatSurvived(t *testing.T) {
 	}
 }
 
-// Law 11: when Redis has lost the memberships, all of them or those since some moment, the first
-// instances to send a heartbeat do not take themselves for the whole fleet. Those who do not come back
-// count for as long as they would have without the loss.
+// Law 11: when Redis has lost the memberships, all of them or those since some moment, the first instances to send
+// a heartbeat do not take themselves for the whole fleet. Instances that do not come back count for as long as they
+// would have counted without the loss.
 func TestLaw11AFleetIsAsLargeAsBeforeALossOfMemory(t *testing.T) {
 	const instances, ttl = 5, 500 * time.Millisecond
 	if n := (&place{least: 3, until: 2}).size(&Heard{Size: 5}, 3, 1, ttl); n != 5 {
@@ -120,7 +120,7 @@ func TestLaw11AFleetIsAsLargeAsBeforeALossOfMemory(t *testing.T) {
 	}
 	for name, lose := range map[string]func(ctx context.Context, client *redis.Client, f *Fleet){
 		"all": func(ctx context.Context, client *redis.Client, _ *Fleet) { client.FlushAll(ctx) },
-		"some": func(ctx context.Context, client *redis.Client, f *Fleet) { // a replica that was behind
+		"some": func(ctx context.Context, client *redis.Client, f *Fleet) { // a failover to a replica that was behind
 			key := f.place.Load().key
 			client.Del(ctx, key)
 			client.Set(ctx, key+":heartbeats:"+f.instance, 1, time.Hour)
@@ -155,14 +155,14 @@ func TestLaw11AFleetIsAsLargeAsBeforeALossOfMemory(t *testing.T) {
 	}
 }
 
-// Law 4: a heartbeat that was in flight while Redis hung, and arrives after a later one, does not
-// undo that.
+// Law 4: a heartbeat that was in flight while Redis hung, and arrives after a later heartbeat, does not undo the
+// later one.
 func TestLaw4LateBeatsChangeNothing(t *testing.T) {
 	client := redistest.Start(t).Client(t)
 	a, b := newFleet(t, client, "a", time.Minute), newFleet(t, client, "b", time.Minute)
 	a.heartbeats.Store(5)
 	mustHeartbeat(t, a, true)
-	a.heartbeats.Store(3) // of before the outage, when all was settled
+	a.heartbeats.Store(3) // a heartbeat from before the outage, when all was settled
 	if late := mustHeartbeat(t, a, false); late.Sequence != 4 || late.Survived != 6 {
 		t.Errorf("%+v", late)
 	}
@@ -173,7 +173,7 @@ func TestLaw4LateBeatsChangeNothing(t *testing.T) {
 	if heard := mustHeartbeat(t, a, false); heard.Survived != 6 || heard.Unsettled != 0 {
 		t.Errorf("a late heartbeat left %+v", heard)
 	}
-	a.heartbeats.Store(4) // of the recovery, when it had not settled yet
+	a.heartbeats.Store(4) // a heartbeat from the recovery, before the instance had settled
 	if late := mustHeartbeat(t, a, true); late.Unsettled != 0 {
 		t.Errorf("a late heartbeat unsettled its instance: %+v", late)
 	}
@@ -197,13 +197,13 @@ func TestLaw8FleetsExpire(t *testing.T) {
 	}
 }
 
-// A process that ends after a few heartbeats without leaving the fleet, as short-lived ones may, leaves
-// nothing behind for long. The sequence of one that has run for a day is kept for as long as a day.
+// A process that ends after a few heartbeats without leaving the fleet, as short-lived processes may, leaves
+// nothing behind for long. The sequence of a process that has run for a day or longer is kept for a day.
 func TestLaw8SequencesOfShortLivesExpireSoon(t *testing.T) {
 	client, ctx := redistest.Start(t).Client(t), context.Background()
 	f := newFleet(t, client, "a", time.Minute)
 	for _, c := range []struct {
-		sent int64 // heartbeats before
+		sent int64 // heartbeats sent before
 		want time.Duration
 	}{{0, time.Minute}, {1, 2 * time.Minute}, {59, time.Hour}, {1439, 24 * time.Hour}, {1 << 52, 24 * time.Hour}} {
 		f.heartbeats.Store(c.sent)
@@ -214,8 +214,8 @@ func TestLaw8SequencesOfShortLivesExpireSoon(t *testing.T) {
 	}
 }
 
-// Law 11: all instances learn for which rules an instance has lost records, and for how long that
-// matters, even if that instance leaves or dies. A late heartbeat does not change that.
+// Law 11: all instances learn for which rules an instance has lost records, and for how long that matters, even if
+// that instance leaves or dies. A late heartbeat does not change what they learn.
 func TestLaw11FleetsTellWhatIsLost(t *testing.T) {
 	client := redistest.Start(t).Client(t)
 	a, b := newFleet(t, client, "a", time.Minute), newFleet(t, client, "b", time.Minute)

@@ -13,8 +13,8 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// Law 7: a trip whose client does not honour the deadline gives its place to the next one, and takes no
-// place once the client has returned. It is reported once, although it ends twice.
+// Law 7: a trip whose client does not honor the deadline gives its place to the next trip, and takes no place after
+// the client has returned. It is reported once, although it ends twice.
 func TestLaw7TripsThatAreGivenUpPassTheirPlaceOn(t *testing.T) {
 	t.Parallel()
 	const within, calls = 100 * time.Millisecond, 3
@@ -72,8 +72,8 @@ func TestLaw7TripsThatAreGivenUpPassTheirPlaceOn(t *testing.T) {
 	}
 }
 
-// Law 7: who boards a trip just after it has started has time left when the trip is given up, and is
-// not forgotten with it.
+// Law 7: a call that boards a trip just after it has started has time left when the trip is given up. The batcher
+// does not forget the call with the trip.
 func TestLaw7WhoHasTimeLeftWhenATripIsGivenUpIsAnswered(t *testing.T) {
 	t.Parallel()
 	const within, more = 100 * time.Millisecond, 50 * time.Millisecond
@@ -85,7 +85,7 @@ func TestLaw7WhoHasTimeLeftWhenATripIsGivenUpIsAnswered(t *testing.T) {
 	server.Pause()
 	c := callOf(t.Context(), Entry{Key: "k", Rule: rule, Cost: 1})
 	c.asked = localTime()
-	c.deadline = c.asked + (within + more).Microseconds() // the trip's own is "within" from now
+	c.deadline = c.asked + (within + more).Microseconds() // the trip's own deadline is "within" from now
 	b.mu.Lock()
 	b.queue.add(c)
 	b.start()
@@ -101,8 +101,8 @@ func TestLaw7WhoHasTimeLeftWhenATripIsGivenUpIsAnswered(t *testing.T) {
 	}
 }
 
-// Law 7: a caller that waited before it leads a trip, or lets another lead because it has little time left,
-// does not wait for longer than its time.
+// Law 7: a caller does not wait beyond its deadline if it has waited before it leads a trip, or if it lets another
+// lead because it has little time left.
 func TestLaw7LeadersKeepTheirDeadlines(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -149,8 +149,8 @@ func TestLaw7WhoHasLeftTakesNoRoom(t *testing.T) {
 	b.mu.Unlock()
 }
 
-// Law 7: a caller that is about to lead a trip, while another one carries its call, waits for that no longer than
-// until its own deadline, which is before that trip's.
+// Law 7: a caller is about to lead a trip while another trip carries its call. It waits for that trip no longer
+// than until its own deadline, which is before the trip's.
 func TestLaw7LeadersWhoseCallIsOnAnotherTripKeepTheirDeadlines(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -171,7 +171,7 @@ func TestLaw7LeadersWhoseCallIsOnAnotherTripKeepTheirDeadlines(t *testing.T) {
 		b.mu.Unlock()
 		go b.lead(nil, false)
 		redistest.Eventually(t, "another trip carries its call", func() bool {
-			state := c.state.Load() // on a busy machine, its time may be over already
+			state := c.state.Load() // on a busy machine, the call's time may be over already
 			return state == callSent || state == callClaimed
 		})
 		b.lead(c, false)
@@ -182,7 +182,8 @@ func TestLaw7LeadersWhoseCallIsOnAnotherTripKeepTheirDeadlines(t *testing.T) {
 	}
 }
 
-// Law 7: calls whose deadlines pass soon after a trip was loaded need not wait until contexts are checked again.
+// Law 7: calls whose deadlines pass soon after a trip was loaded end without waiting for the next check of
+// contexts.
 func TestLaw7TheReaperDoesNotLoseSightOfATripBeingLoaded(t *testing.T) {
 	client, _ := redistest.Embedded(t)
 	b, _ := newBatcher(t, client)
@@ -198,8 +199,8 @@ func TestLaw7TheReaperDoesNotLoseSightOfATripBeingLoaded(t *testing.T) {
 	b.trips = nil
 }
 
-// A call is on a trip also if its caller ceases to lead another one at the same moment. Otherwise its caller would
-// be told that it was not sent.
+// A call counts as sent also if its caller ceases to lead another trip at the moment the call boards one. Otherwise
+// the caller would be told that the call was not sent.
 func TestCallsAreSentWhileTheirCallersCeaseToLead(t *testing.T) {
 	c := &call{}
 	for range 200_000 {

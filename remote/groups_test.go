@@ -14,9 +14,9 @@ import (
 	"github.com/tierlimit/tierlimit/lua"
 )
 
-// Law 9: calls and groups of calls that share a batch are answered as if each had been made alone, in the
-// order of their arrival where they share keys, except that releases come first. What was granted to callers that have left is not among what
-// the batch reports.
+// Law 9: calls and groups of calls that share a batch are answered as if each had been made alone. Calls that share
+// keys count in the order of their arrival, except that releases come first. The batch does not report units that
+// were granted to callers that have left.
 func TestLaw9GroupsOfABatchAreAsIfAlone(t *testing.T) {
 	script := NewScript(redistest.Shared(t).Client(t))
 	rules := []*Rule{
@@ -34,7 +34,7 @@ func TestLaw9GroupsOfABatchAreAsIfAlone(t *testing.T) {
 	releases := func(m made) bool { return m.group == nil && m.entry.releases() }
 	rapid.Check(t, func(t *rapid.T) {
 		batched, alone := redistest.Prefix(), redistest.Prefix()
-		limited := func(t *rapid.T) [2]int { // a rule and a key
+		limited := func(t *rapid.T) [2]int { // draws a rule and a key
 			return [2]int{rapid.IntRange(0, len(rules)-1).Draw(t, "rule"), rapid.IntRange(0, 1).Draw(t, "key")}
 		}
 		entry := func(prefix string, of [2]int, operation int, cost int64, group int) Entry {

@@ -12,7 +12,7 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// A connection is kept between two trips and given back afterwards. None is kept if the pool is small.
+// A connection is kept between two trips and given back afterwards. No connection is kept if the pool is small.
 func TestConnectionIsHeldBetweenTrips(t *testing.T) {
 	for _, test := range []struct{ pool, active, held int }{
 		{spareConns, 0, 0}, {spareConns + 1, 0, 1},
@@ -61,8 +61,8 @@ func TestConnectionsAreLeftForOthers(t *testing.T) {
 	}
 }
 
-// That is so, too, if all of them make their first trip at the same moment: each finds the pool unused, and none must
-// wait until the others give back the connections that they hold.
+// Others keep enough connections also if all batchers make their first trip at the same moment. Each then finds the
+// pool unused, and none may wait until the others give back the connections that they hold.
 func TestConnectionsAreLeftForOthersAtOnce(t *testing.T) {
 	const pool = 10
 	client := redistest.Shared(t).Client(t, func(o *redis.Options) { o.PoolSize, o.ContextTimeoutEnabled = pool, true })
@@ -107,8 +107,8 @@ func TestConnectionIsHeldForAMoment(t *testing.T) {
 	}
 }
 
-// If a server restarts during a pause, its connections are closed, and nothing is sent on the one
-// that was held.
+// If a server restarts during a pause, its connections are closed, and nothing is sent on the connection that was
+// held.
 func TestHeldConnectionOfAServerThatWasRestarted(t *testing.T) {
 	server := redistest.Start(t)
 	b, trips := newBatcher(t, server.Client(t, func(o *redis.Options) { o.ContextTimeoutEnabled = true }))
@@ -128,7 +128,8 @@ func TestHeldConnectionOfAServerThatWasRestarted(t *testing.T) {
 	}
 }
 
-// A trip that has found its node just before that is forgotten holds no connection, which nobody would give back.
+// A trip that finds its node just before the node is forgotten holds no connection, because nobody would give it
+// back.
 func TestForgottenNodesHoldNoConnection(t *testing.T) {
 	client := redistest.Shared(t).Client(t, func(o *redis.Options) { o.ContextTimeoutEnabled = true })
 	n := &node{client: client, held: heldConn{client: client}}
@@ -159,7 +160,7 @@ func TestForgottenNodesHoldNoConnection(t *testing.T) {
 	}
 }
 
-// A client that has been used dials another connection, unless that would leave others too few.
+// A client that has been used dials another connection, unless that would leave too few for others.
 func TestAnotherConnectionIsDialed(t *testing.T) {
 	for _, test := range []struct {
 		pool, active int

@@ -16,8 +16,8 @@ func holdEntry(key string, rule *Rule, operation int, id uint64, cost int64) Ent
 	return Entry{Key: key, Rule: rule, Operation: operation, Cost: cost, Hold: &Hold{ID: id, Life: time.Minute}}
 }
 
-// Laws 7 and 8: however large the limit, the number of open holds of a key is bounded, and those
-// that have ended make room for others. The key of the holds expires.
+// Laws 7 and 8: however large the limit, the number of open holds of a key is bounded, and holds that have ended
+// make room for others. The key of the holds expires.
 func TestLaws7And8HoldsOfAKeyAreBounded(t *testing.T) {
 	client, ctx := redistest.Shared(t).Client(t), context.Background()
 	script := NewScript(client)
@@ -64,7 +64,7 @@ func TestLaws7And8HoldsOfAKeyAreBounded(t *testing.T) {
 			e := holdEntry(key, rule, lua.Hold, id, 1)
 			e.Hold.Life = life
 			clock := runAll(t, script, []Entry{e})[0].Clock
-			// It may be settled for so long after its end, and keys expire at whole milliseconds.
+			// The hold may still be settled for LateHold after its end, and keys expire at whole milliseconds.
 			want := (clock + life.Microseconds() + lua.LateHold + 999) / 1000
 			if at := client.PExpireTime(ctx, key+":holds").Val().Milliseconds(); at != want {
 				t.Errorf("%v: what is held for %v expires at %d, want %d", a, life, at, want)
@@ -73,7 +73,7 @@ func TestLaws7And8HoldsOfAKeyAreBounded(t *testing.T) {
 			if n := client.Exists(ctx, key+":holds").Val(); n != 0 {
 				t.Errorf("%v: the key of the holds is left once all was given back", a)
 			}
-			// Of a charge under GCRA as much stays as was paid off meanwhile.
+			// Under GCRA, the part of a charge that was paid off meanwhile stays charged.
 			if n := client.Exists(ctx, key).Val(); n != 0 && a != limit.GCRA() {
 				t.Errorf("%v: the key is left once all was given back", a)
 			}
@@ -81,8 +81,8 @@ func TestLaws7And8HoldsOfAKeyAreBounded(t *testing.T) {
 	}
 }
 
-// Law 3: a repeated settlement changes nothing, even in a batch with others of the key. Units beyond
-// the held ones are charged once, however often it is sent.
+// Law 3: a repeated settlement changes nothing, even in a batch with other entries of the key. Units beyond the
+// held ones are charged once, however often the settlement is sent.
 func TestLaw3ASettlementIsMadeOnce(t *testing.T) {
 	script := NewScript(redistest.Shared(t).Client(t))
 	for _, a := range configurations() {
@@ -105,7 +105,7 @@ func TestLaw3ASettlementIsMadeOnce(t *testing.T) {
 	}
 }
 
-// A value of holds of an unknown version is left unchanged, and fails only the entries that need it.
+// A value of holds of an unknown version is left unchanged, and only the entries that need it fail.
 func TestUnknownHoldsAreLeftAlone(t *testing.T) {
 	client, ctx := redistest.Shared(t).Client(t), context.Background()
 	script, key := NewScript(client), redistest.Prefix()+"held"
@@ -137,8 +137,8 @@ func TestUnknownHoldsAreLeftAlone(t *testing.T) {
 	}
 }
 
-// Law 7: the bound on open holds also applies to a hold that is sent alone, for which the script has
-// a separate path.
+// Law 7: the bound on open holds also applies to a hold that is sent alone, for which the script has a separate
+// path.
 func TestLaw7ALoneHoldFindsNoRoom(t *testing.T) {
 	client, ctx := redistest.Shared(t).Client(t), context.Background()
 	script, key := NewScript(client), redistest.Prefix()+"full"
@@ -180,8 +180,8 @@ func TestALoneSettlementKnowsWhatWasGivenBack(t *testing.T) {
 	}
 }
 
-// A settlement that is sent alone gives back nothing in a fixed window that began after the hold, where others
-// have been charged meanwhile.
+// A settlement that is sent alone gives nothing back if its fixed window began after the hold, although other units
+// were charged in that window.
 func TestALoneSettlementGivesBackNothingInAnotherWindow(t *testing.T) {
 	script, key := NewScript(redistest.Shared(t).Client(t)), redistest.Prefix()+"window"
 	const window = 500 * time.Millisecond

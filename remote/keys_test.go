@@ -24,8 +24,8 @@ func newKeyspace(t rapid.TB, prefix string) Keyspace {
 	return k
 }
 
-// hashTag is the part of a key that Redis Cluster hashes: what stands between its
-// first "{" and the first "}" after that, if that is anything.
+// hashTag returns the part of a key that Redis Cluster hashes: the text between the first "{" and the first "}"
+// after it, unless that is empty.
 func hashTag(key string) (tag string, ok bool) {
 	_, rest, opened := strings.Cut(key, "{")
 	tag, _, closed := strings.Cut(rest, "}")
@@ -56,7 +56,7 @@ func TestKey(t *testing.T) {
 	}
 }
 
-// drawUserKey draws any bytes, and often such as the escaping must not confuse.
+// drawUserKey draws arbitrary bytes, and often bytes that might confuse the escaping.
 var drawUserKey = rapid.OneOf(
 	rapid.StringOf(rapid.SampledFrom([]rune("{}%:#25BD7ab"))),
 	rapid.Custom(func(t *rapid.T) string { return string(rapid.SliceOf(rapid.Byte()).Draw(t, "bytes")) }),
@@ -70,8 +70,8 @@ var drawRuleName = rapid.OneOf(
 	rapid.StringMatching(`[a-zA-Z0-9_./-]{1,64}`),
 )
 
-// Redis keys of different user keys or rules never collide, whatever bytes the user keys have, even
-// if they are chosen by someone who knows the format.
+// Redis keys of different user keys or rules never collide, whatever bytes the user keys have, even if somebody who
+// knows the format chooses them.
 func TestKeysNeverCollide(t *testing.T) {
 	t.Run("a hash tag each", func(t *testing.T) { checkCollisions(t, newKeyspace(t, "rl")) })
 	t.Run("hash tags shared", func(t *testing.T) { checkCollisions(t, newKeyspace(t, "rl").WithHashTags(2)) })
@@ -83,7 +83,7 @@ func checkCollisions(t *testing.T, k Keyspace) {
 		userKeys := rapid.SliceOfN(drawUserKey, 1, 10).Draw(t, "user keys")
 		rules := rapid.SliceOfN(drawRuleName, 1, 4).Draw(t, "rules")
 		for _, u := range slices.Clone(userKeys) {
-			// What a user could try who wants to be taken for u.
+			// These are keys that a user could try in order to be taken for u.
 			userKeys = append(userKeys, string(NewUserKey(u)), string(NewUserKey(string(NewUserKey(u)))), k.Key(rules[0], NewUserKey(u)), u+"}:"+rules[0], "{"+u+"}", u+"\x00")
 		}
 		owner := map[string]pair{k.fleetKey(): {"the fleet", ""}}
@@ -94,7 +94,7 @@ func checkCollisions(t *testing.T, k Keyspace) {
 					t.Fatalf("%q and %q share the key %q", p, other, key)
 				}
 				owner[key] = p
-				// Nor are leases and markers of charges taken for keys, nor for other keys' markers.
+				// Keys of leases and markers of charges differ from all other keys and from each other.
 				lease := pair{"lease of " + r, u}
 				if other, taken := owner[key+":lease"]; taken && other != lease {
 					t.Fatalf("%q is the key of %q and of %q", key+":lease", lease, other)
@@ -112,9 +112,9 @@ func checkCollisions(t *testing.T, k Keyspace) {
 	})
 }
 
-// Law 7: Redis keys are short, whatever bytes a user key has, and however many. Their hash tag is
-// derived from the whole user key, so braces in it cannot choose the slot. All rules of a user key
-// share the tag.
+// Law 7: Redis keys are short, whatever bytes a user key has and however many. Their hash tag is derived from the
+// whole user key, so braces in the user key cannot choose the slot. The keys of all rules for one user key share
+// the tag.
 func TestKeysAreBoundedAndTagged(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		prefix := rapid.StringMatching(`[a-zA-Z0-9_.:-]{1,32}`).Draw(t, "prefix")
@@ -135,8 +135,8 @@ func TestKeysAreBoundedAndTagged(t *testing.T) {
 	})
 }
 
-// With shared hash tags, the slots are divided into equal parts with a tag in the middle of each. A
-// user key has the tag of the part in which its own slot is. All rules of a user key share the tag.
+// With shared hash tags, the slots are divided into equal parts with a tag in the middle of each. A user key has
+// the tag of the part that contains its own slot. The keys of all rules for one user key share the tag.
 func TestHashTagsLieAtEqualDistances(t *testing.T) {
 	for _, n := range []int{1, 2, 48, 1000, SlotCount} {
 		k := newKeyspace(t, "rl").WithHashTags(n)
@@ -159,8 +159,8 @@ func TestHashTagsLieAtEqualDistances(t *testing.T) {
 	}
 }
 
-// checkEscape checks that the user key can be read back from what came of it, or is
-// hashed because that would be long.
+// checkEscape checks that the user key can be read back from its escaped form, or is hashed because the escaped
+// form would be too long.
 func checkEscape(t *testing.T, userKey string) {
 	escaped := string(NewUserKey(userKey))
 	if len(escaped) > maxPlainKey || strings.ContainsAny(escaped, "{}") {
@@ -218,8 +218,7 @@ func TestCheckRuleName(t *testing.T) {
 	}
 }
 
-// A pattern finds the keys of its own keyspace, and none of one whose prefix begins
-// or ends alike.
+// A pattern finds the keys of its own keyspace, and no key of a keyspace whose prefix begins or ends alike.
 func TestPattern(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	ctx := context.Background()

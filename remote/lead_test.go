@@ -13,7 +13,7 @@ func waitingCall(rule *Rule, left int64) *call {
 	return waiting(callOf(context.Background(), Entry{Key: redistest.Prefix() + "lead", Rule: rule, Cost: 1}), left)
 }
 
-// waiting has a call wait, with so many µs left.
+// waiting makes c a call that waits and has the given time left, in µs.
 func waiting(c *call, left int64) *call {
 	c.asked = localTime()
 	c.deadline, c.mayLead = c.asked+left, true
@@ -27,8 +27,8 @@ func queueOf(calls ...*call) (q queue) {
 	return q
 }
 
-// After a failed trip, the call that arrived last is sent alone. If Redis hangs, the others were not
-// sent, and cannot have been charged.
+// After a failed trip, only the call that arrived last is sent. If Redis hangs, the other calls have not been sent
+// and cannot have been charged.
 func TestOneCallGoesAheadAfterAFailure(t *testing.T) {
 	b, _ := newBatcher(t, redistest.Shared(t).Client(t))
 	rule := newRule(t, limit.PerHour(10), limit.GCRA())
@@ -48,8 +48,8 @@ func TestOneCallGoesAheadAfterAFailure(t *testing.T) {
 	}
 }
 
-// No further trip starts while one has been in flight for long, unless this process itself delays
-// trips by as much, since Redis may then have answered long ago; or Redis is so far away.
+// No further trip starts while one has been in flight for long. There are two exceptions: this process itself
+// delays trips by as much, so that Redis may have answered long ago; or Redis is that far away.
 func TestFurtherTripsWaitForRedisNotForThisProcess(t *testing.T) {
 	b, _ := newBatcher(t, redistest.Shared(t).Client(t), deadline(80*time.Second)) // a busy machine may stand still for a moment
 	rule := newRule(t, limit.PerHour(10), limit.GCRA())
@@ -80,7 +80,7 @@ func TestFurtherTripsWaitForRedisNotForThisProcess(t *testing.T) {
 	}
 }
 
-// Redis is slow if a trip takes it more than an eighth of the deadline, but not if it is so far away.
+// Redis counts as slow if a trip takes it more than an eighth of the deadline, but not if Redis is that far away.
 func TestAFarRedisIsNotSlow(t *testing.T) {
 	for _, c := range []struct {
 		way, took int64 // ms
@@ -96,8 +96,8 @@ func TestAFarRedisIsNotSlow(t *testing.T) {
 	}
 }
 
-// While other processes use Redis, a further trip pays from fullBatch entries on; for the only process of a
-// fleet from fullAlone on, if it carries as many as the one that has been sent. Calls of few keys are few
+// While other processes use Redis, a further trip pays from fullBatch entries on. For the only process of a fleet
+// it pays from fullAlone entries on, if it carries as many as the trip in flight. Calls for few keys are few
 // entries.
 func TestTheOnlyProcessOfAFleetMakesASecondTripSooner(t *testing.T) {
 	b, _ := newBatcher(t, redistest.Shared(t).Client(t))
@@ -107,11 +107,11 @@ func TestTheOnlyProcessOfAFleetMakesASecondTripSooner(t *testing.T) {
 		what     string
 		alone    bool
 		inFlight int
-		entries  int // of the trip in flight; 0 while it is loaded
+		entries  int // in the trip in flight; 0 while it is being loaded
 		waiting  int
 		last     cargo
 		may      bool
-		share    int // of 2*waiting
+		share    int // the share of 2*waiting
 	}{
 		{"alone", true, 1, fullAlone, fullAlone, same, true, 3 * fullAlone / 2},
 		{"too few", true, 1, fullAlone, fullAlone - 1, same, false, (3*fullAlone - 2) / 2},
@@ -143,8 +143,8 @@ func TestTheOnlyProcessOfAFleetMakesASecondTripSooner(t *testing.T) {
 	}
 }
 
-// A caller with little time left does not make the trip itself, because the other calls on it would
-// have no more time. Its own call is answered even so.
+// A caller with little time left does not make the trip itself, because the other calls on the trip would have no
+// more time than it has. Its own call is answered nevertheless.
 func TestLeadersHaveTime(t *testing.T) {
 	b, _ := newBatcher(t, redistest.Shared(t).Client(t)) // 10 s
 	rule := newRule(t, limit.PerHour(10), limit.GCRA())

@@ -10,8 +10,8 @@ import (
 	"github.com/tierlimit/tierlimit/lua"
 )
 
-// Laws 7 and 8: however large the limit, at most 64 processes have leases of a key, and the leases'
-// key expires with the last of them.
+// Laws 7 and 8: however large the limit, at most 64 processes have leases of a key, and the key of the leases
+// expires with the last lease.
 func TestLaws7And8LeasesOfAKeyAreBounded(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	script := NewScript(client)
@@ -31,7 +31,7 @@ func TestLaws7And8LeasesOfAKeyAreBounded(t *testing.T) {
 		t.Errorf("%d leases were granted", granted)
 	}
 	ttl, err := client.PTTL(context.Background(), key+":lease").Result()
-	if err != nil || ttl <= 0 || ttl > time.Second+time.Millisecond { // it expires at a whole millisecond
+	if err != nil || ttl <= 0 || ttl > time.Second+time.Millisecond { // keys expire at whole milliseconds
 		t.Errorf("what is out on lease expires in %v, %v", ttl, err)
 	}
 }

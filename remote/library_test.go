@@ -15,15 +15,15 @@ import (
 	"github.com/tierlimit/tierlimit/lua"
 )
 
-// callsOf is how often a server was asked to run a command.
+// callsOf reports whether a server was asked to run a command.
 func callsOf(t *testing.T, client *redis.Client, command string) bool {
 	t.Helper()
 	return client.InfoMap(context.Background(), "commandstats").Val()["Commandstats"]["cmdstat_"+command] != ""
 }
 
-// A user who may load functions, but not access our keys, loads a library of our name first. It is
-// not called, which is reported once. The script is run by EVALSHA instead, whose digest Redis
-// computes itself.
+// A user who may load functions, but may not access the limiter's keys, loads a library of the limiter's name
+// first. The limiter does not call that library, and reports it once. The script runs by EVALSHA instead, whose
+// digest Redis computes itself.
 func TestAForeignLibraryIsNotCalled(t *testing.T) {
 	t.Parallel()
 	check := func(t *testing.T, client redis.UniversalClient, nodes ...*redistest.Server) {
@@ -63,8 +63,8 @@ func TestAForeignLibraryIsNotCalled(t *testing.T) {
 	})
 }
 
-// A library that another instance has loaded is compared once, and costs no trip afterwards. An
-// instance that is not permitted to compare it does not call it.
+// A library that another instance has loaded is compared once, and costs no trip afterwards. An instance that is
+// not permitted to compare it does not call it.
 func TestALibraryIsComparedOnce(t *testing.T) {
 	server := redistest.Start(t)
 	admin, ctx := server.Client(t), context.Background()
@@ -141,11 +141,11 @@ func TestALibraryIsLoadedOnceItCanBe(t *testing.T) {
 	}
 }
 
-// Law 7: who waits for the library that another one loads waits no longer than for its own time, which does not
-// show that there can be none.
+// Law 7: a run that waits for another run to load the library waits no longer than its own time. Such a time-out
+// does not mean that the server cannot have a library.
 func TestLaw7LoadingTheLibraryTakesNoLongerThanTheContext(t *testing.T) {
 	script := NewScript(redistest.Start(t).Client(t))
-	script.checked.Store(true) // it is missing nevertheless, as after FUNCTION FLUSH
+	script.checked.Store(true) // the library is missing nevertheless, as after FUNCTION FLUSH
 	began, hung := make(chan struct{}), make(chan struct{})
 	defer close(hung)
 	go script.load.Do(script.library.verb, func() (any, error) {
@@ -172,9 +172,9 @@ func TestLaw7LoadingTheLibraryTakesNoLongerThanTheContext(t *testing.T) {
 	}
 }
 
-// Law 12: a loading that takes longer than the runs that wait for it is waited for at the end.
+// Law 12: Wait also waits for a loading that takes longer than the runs that wait for it.
 func TestLaw12LoadingEndsWithTheScript(t *testing.T) {
-	script := NewScript(redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})) // it is not asked
+	script := NewScript(redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})) // this address is never contacted
 	for _, f := range []*form{&script.library, &script.script} {
 		synctest.Test(t, func(t *testing.T) {
 			script.Wait()

@@ -12,11 +12,12 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// Law 7: loading a trip loses no call. Each is on the trip, or waits on in its place, or was answered:
-// before, or because its time is over. The queue's counts, by which calls are turned away, match its calls.
+// Law 7: loading a trip loses no call. Each call is on the trip, or keeps its place in the queue, or has been
+// answered, either before or because its time is over. The queue's counts, by which calls are turned away, match
+// its calls.
 func TestLaw7LoadingLosesNoCall(t *testing.T) {
 	rule := newRule(t, limit.PerHour(100_000), limit.SlidingLog())
-	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}) // it is not asked
+	client := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}) // this address is never contacted
 	rapid.Check(t, func(t *rapid.T) {
 		const deadline = 1000 * ms
 		b := NewBatcher(NewScript(client), Options{Deadline: microseconds(deadline), MaxBatch: 40, MaxWork: 60_000, InFlight: 4, Queue: 1000}, Hooks{})
@@ -31,7 +32,7 @@ func TestLaw7LoadingLosesNoCall(t *testing.T) {
 				c.entry.Cost = rapid.Int64Range(1, 40_000).Draw(t, "cost")
 				c.work = c.entry.work()
 			case 2, 3:
-				c.entry.Cost = int64(i) // which shares no entry
+				c.entry.Cost = int64(i) // such a call shares no entry
 			default:
 				c.entry.Key = fmt.Sprint("own ", i)
 			}

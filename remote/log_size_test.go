@@ -11,8 +11,8 @@ import (
 	"github.com/tierlimit/tierlimit/lua"
 )
 
-// Law 7: no request blocks Redis for long. Since a log writes each unit, its size has a bound. A log
-// of that size can do everything, and a larger one is refused when the rule is made.
+// Law 7: no request blocks Redis for long. Since a log writes each unit, its size has a bound. A log of that size
+// can run every operation, and a rule with a larger log is refused.
 func TestLaw7LogsAreBounded(t *testing.T) {
 	script := NewScript(redistest.Shared(t).Client(t))
 	for _, test := range []struct {
@@ -46,7 +46,7 @@ func TestLaw7LogsAreBounded(t *testing.T) {
 				t.Errorf("%v, %d: %+v", test.a, i, r)
 			}
 		}
-		// A change of algorithm brings as many units as the log may hold, and no more.
+		// After a change of algorithm the key has as many units as the log may hold, and no more.
 		other := newRule(t, limit.PerDay(10*test.most), limit.FixedWindow())
 		runAll(t, script, []Entry{{Key: key, Rule: other, Cost: 10 * test.most}})
 		if r := runAll(t, script, []Entry{{Key: key, Rule: rule, Cost: 1}})[0]; r.Status != Denied || r.Remaining != 0 {

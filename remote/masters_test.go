@@ -35,7 +35,7 @@ func TestMastersOfACluster(t *testing.T) {
 	}
 }
 
-// The keys of a fleet share the requested slot, and never equal a user key's.
+// The keys of a fleet share the requested slot, and never equal a key of a user.
 func TestFleetsMeetInAnySlot(t *testing.T) {
 	k := newKeyspace(t, "tl")
 	for slot := range uint16(SlotCount) {
@@ -53,7 +53,7 @@ func TestFleetsMeetInAnySlot(t *testing.T) {
 func TestFleetsMove(t *testing.T) {
 	t.Parallel()
 	client := redistest.Start(t).Client(t)
-	const ttl = time.Second // for which the machine must not stand still between two steps
+	const ttl = time.Second // the machine must not stand still for this long between two steps
 	a, b := newFleet(t, client, "a", ttl), newFleet(t, client, "b", time.Minute)
 	before := mustHeartbeat(t, b, false)
 	if heard := mustHeartbeat(t, a, false); heard.Size != 2 || heard.Place != before.Place {

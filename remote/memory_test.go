@@ -8,7 +8,8 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// The memory of a key in Redis, including Redis's own overhead, is measured by MEMORY USAGE.
+// The memory of a key in Redis, including Redis's own overhead, as measured by MEMORY USAGE, stays within its
+// bounds.
 func TestMemoryPerKey(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	script := NewScript(client)
@@ -35,7 +36,7 @@ func TestMemoryPerKey(t *testing.T) {
 		if full > 6000 {
 			t.Errorf("%d bytes for 1,000 units, more than 6 a unit", full)
 		}
-		// Going round, it stays as it is.
+		// When the ring wraps around, its size stays the same.
 		for i := range int64(1500) {
 			decide(t, script, key, rule, epoch+3_600_000_000+i, 1)
 		}
@@ -50,7 +51,7 @@ func TestMemoryPerKey(t *testing.T) {
 		most      int64
 	}{
 		{limit.GCRA(), 1_000_000, 135},
-		{limit.GCRA(), 999_983, 135}, // prime: an interval with a fraction
+		{limit.GCRA(), 999_983, 135}, // a prime, so that the interval has a fraction
 		{limit.SlidingCounter(1, limit.Estimate), 10_000, 135},
 		{limit.SlidingCounter(limit.DefaultBuckets, limit.Strict), 10_000, 160},
 		{limit.FixedWindow(), 10_000, 135},

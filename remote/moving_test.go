@@ -14,10 +14,9 @@ import (
 	"github.com/tierlimit/tierlimit/lua"
 )
 
-// Law 3: while a slot is moving, some of its keys are on one node, some on the other, and some are
-// new. A batch of them is decided even so, and each entry is charged once. Only a group cannot be
-// divided, nor an entry of several keys, such as a lease: it charges nothing, and the others of its batch are
-// decided even so.
+// Law 3: while a slot is moving, some of its keys are on one node, some on the other, and some are new. A batch of
+// them is decided nevertheless, and each entry is charged once. Only a group, or an entry of several keys such as a
+// lease, cannot be divided: it charges nothing, and the other entries of its batch are decided.
 func TestLaw3KeysOfAMovingSlot(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 2)
@@ -57,7 +56,7 @@ func TestLaw3KeysOfAMovingSlot(t *testing.T) {
 			t.Errorf("a hold: %+v, %v; want TRYAGAIN", replies, err)
 		}
 
-		// Of a batch with another slot, too.
+		// The same holds in a batch with entries of another slot.
 		entries := batch(0, "{b}1", "{a}1", "{a}1", "{b}2", "{a}2", "{a}2", "{a}1", "{b}1")
 		entries[1].Operation, entries[1].Lease = lua.Lease, &Lease{ID: 1, Most: 5, Life: time.Minute}
 		entries[4].Operation, entries[4].Hold = lua.Hold, &Hold{ID: 1, Life: time.Minute}
@@ -80,7 +79,7 @@ func TestLaw3KeysOfAMovingSlot(t *testing.T) {
 	}
 }
 
-// slotToMove returns the slot of a key, the node that has it, and the other one, in a Cluster of two.
+// slotToMove returns the slot of a key, the node that has the slot, and the other node, in a Cluster of two.
 func slotToMove(cluster *redistest.Cluster, key string) (slot int, from, to *redistest.Server) {
 	slot = int(keySlot(key))
 	from, to = cluster.Nodes()[0], cluster.Nodes()[1]
@@ -90,7 +89,7 @@ func slotToMove(cluster *redistest.Cluster, key string) (slot int, from, to *red
 	return slot, from, to
 }
 
-// runAllowed runs entries, all of which should be allowed.
+// runAllowed runs entries, and reports an error for each that is not allowed.
 func runAllowed(t *testing.T, script *Script, entries []Entry) []Reply {
 	t.Helper()
 	replies := runAll(t, script, entries)
@@ -102,8 +101,8 @@ func runAllowed(t *testing.T, script *Script, entries []Entry) []Reply {
 	return replies
 }
 
-// While a slot is moving, a key that a batch empties is not there any more for the rest of it. What gave the
-// last units back has done so, and what comes behind it in the batch is decided.
+// While a slot is moving, a key that an entry empties is no longer there for the rest of the batch. The entry that
+// gave the last units back has its effect, and the entries after it are decided.
 func TestKeysThatAreEmptiedWhileTheirSlotMoves(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 2)
@@ -147,8 +146,8 @@ func TestKeysThatAreEmptiedWhileTheirSlotMoves(t *testing.T) {
 	}
 }
 
-// What a batch empties of a key's holds is there for the rest of it, too: a hold that comes behind the settlement
-// of the only one is decided, and the script does not fail in the middle.
+// A key of holds that an entry empties is still there for the rest of the batch: a hold that follows the settlement
+// of the only open hold is decided, and the script does not fail in the middle.
 func TestHoldsThatAreEmptiedWhileTheirSlotMoves(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 2)
@@ -159,9 +158,9 @@ func TestHoldsThatAreEmptiedWhileTheirSlotMoves(t *testing.T) {
 	type held struct {
 		key  string
 		rule *Rule
-		used int64 // beside the hold
+		used int64 // units in use beside the hold
 
-		forgotten bool // with all that is held, in place of a settlement
+		forgotten bool // the key is forgotten, with all its holds, instead of settled
 	}
 	entry := func(k held, e Entry) Entry {
 		e.Key, e.Rule = k.key, k.rule
@@ -201,7 +200,7 @@ func TestHoldsThatAreEmptiedWhileTheirSlotMoves(t *testing.T) {
 				t.Fatal(err)
 			}
 			if redis.HasErrorPrefix(replies[0].Err, "TRYAGAIN") {
-				continue // its two keys are torn
+				continue // the node has only one of its two keys
 			}
 			decided++
 			for i, remaining := range []int64{10, 9, 8} {
@@ -211,7 +210,7 @@ func TestHoldsThatAreEmptiedWhileTheirSlotMoves(t *testing.T) {
 			}
 		}
 	})
-	if decided < len(keys)-1 { // the first key that is moved may be one of the two of a hold
+	if decided < len(keys)-1 { // the first key that moves may be one of a hold's two keys
 		t.Errorf("of %d keys %d were decided", len(keys), decided)
 	}
 
@@ -226,7 +225,7 @@ func TestHoldsThatAreEmptiedWhileTheirSlotMoves(t *testing.T) {
 	}
 }
 
-// answers is a hook that answers commands in place of a server, by their names.
+// answers is a hook that answers commands in place of a server, according to their names.
 type answers func(name string) error
 
 func (answers) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -242,7 +241,7 @@ func (a answers) ProcessHook(redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// A single entry may find the script missing, as on a node that is new, and then its keys torn.
+// A single entry may first find the script missing, as on a new node, and then find its keys torn.
 func TestASingleEntryOfAMovingSlot(t *testing.T) {
 	t.Parallel()
 	client := redis.NewClient(&redis.Options{})

@@ -18,8 +18,8 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// losesReplies is a connection that breaks, while lose is set, when the reply to a
-// script's run is due: the command has reached the server, and runs.
+// losesReplies is a connection that breaks, while lose is set, when the reply to a run of the script is due. By
+// then the command has reached the server, and runs.
 type losesReplies struct {
 	net.Conn
 	lose   *atomic.Bool
@@ -47,7 +47,7 @@ func dialLosing(lose *atomic.Bool) func(context.Context, string, string) (net.Co
 	}
 }
 
-// executions is how often a server has run the script to an end, in any form.
+// executions returns how often a server has run the script to its end, in any form.
 func executions(t *testing.T, client *redis.Client) int {
 	t.Helper()
 	info, err := client.InfoMap(context.Background(), "commandstats").Result()
@@ -71,8 +71,8 @@ func executions(t *testing.T, client *redis.Client) int {
 	return total
 }
 
-// Law 3: a charge whose reply is lost is not sent again, whatever the client's
-// retry settings say; on one node, and on a Cluster single and pipelined.
+// Law 3: a charge whose reply is lost is not sent again, whatever the client's retry settings say. This holds on
+// one node, and on a Cluster for single commands and for pipelines.
 func TestLaw3LostRepliesAreNotChargedTwice(t *testing.T) {
 	t.Parallel()
 	var lose atomic.Bool
@@ -100,8 +100,8 @@ func TestLaw3LostRepliesAreNotChargedTwice(t *testing.T) {
 	})
 }
 
-// checkOnce runs batches over the given number of keys whose replies all get
-// lost, and counts on the servers how often the script ran.
+// checkOnce runs batches over the given number of keys, all of whose replies get lost, and counts on the servers
+// how often the script ran.
 func checkOnce(t *testing.T, lose *atomic.Bool, client redis.UniversalClient, nodes []*redis.Client, keys int) {
 	script := NewScript(client)
 	rule := newRule(t, limit.PerHour(1000), limit.SlidingLog())
@@ -175,7 +175,7 @@ func TestClusterDecidesOverAllSlots(t *testing.T) {
 				t.Fatalf("round %d: %+v", round, r)
 			}
 		}
-		// A node that comes up without the script is no failure either.
+		// A node that starts without the script does not cause a failure either.
 		for _, node := range cluster.Nodes() {
 			if err := node.Client(t).ScriptFlush(context.Background()).Err(); err != nil {
 				t.Fatal(err)
@@ -187,7 +187,7 @@ func TestClusterDecidesOverAllSlots(t *testing.T) {
 	}
 }
 
-// If one node of a Cluster is gone, its keys fail, and the others are decided.
+// If one node of a Cluster is gone, decisions about its keys fail, and those about other keys are made.
 func TestClusterWithANodeGone(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 3, "--cluster-require-full-coverage", "no")
@@ -205,9 +205,8 @@ func TestClusterWithANodeGone(t *testing.T) {
 	}
 }
 
-// Law 3: if one node of a Cluster is gone, go-redis tries to reach it until the deadline. Meanwhile
-// the other node has charged its part of the trip, so the trip's error must not say that nothing was
-// charged.
+// Law 3: if one node of a Cluster is gone, go-redis tries to reach it until the deadline. Meanwhile the other node
+// has charged its part of the trip, so the trip's error must not say that nothing was charged.
 func TestLaw3ATripToANodeThatIsGone(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 2, "--cluster-require-full-coverage", "no")
@@ -226,14 +225,14 @@ func TestLaw3ATripToANodeThatIsGone(t *testing.T) {
 		t.Fatal(err)
 	}
 	nodes[1].Kill()
-	_, _ = script.Run(ctx, []Entry{gone}, 0) // its connection breaks; the next is refused
+	_, _ = script.Run(ctx, []Entry{gone}, 0) // the connection to the killed node breaks, and new ones are refused
 
 	for _, entries := range [][]Entry{{there, gone}, {gone, there}} {
 		runs, within := executions(t, nodes[0].Client(t)), 50*time.Millisecond
 		var replies []Reply
 		var err error
 		redistest.Eventually(t, "the part for the live node is run", func() bool {
-			within *= 2 // more, if that was too short for a busy machine
+			within *= 2 // longer, in case the time was too short on a busy machine
 			short, cancel := context.WithTimeout(ctx, within)
 			defer cancel()
 			replies, err = script.Run(short, entries, 0)

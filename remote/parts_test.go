@@ -13,7 +13,8 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// failsParts is a hook after which commands of a pipeline have failed, by their positions, while there are any.
+// failsParts is a hook that makes commands of a pipeline fail after they have run. The map has the errors by the
+// commands' positions; while it is empty, no command fails.
 type failsParts struct{ errs *map[int]error }
 
 func (failsParts) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -31,8 +32,8 @@ func (h failsParts) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pr
 	}
 }
 
-// Calls without an answer in time end with ErrNoAnswer, by which an overload is distinguished from an
-// outage, also if other slots of their trip were answered.
+// Calls without an answer in time end with ErrNoAnswer also if other slots of their trip were answered. This error
+// distinguishes an overload from an outage.
 func TestPartsOfATripHaveNoAnswer(t *testing.T) {
 	client := redistest.SharedCluster(t).Client(t)
 	var errs map[int]error
@@ -40,7 +41,7 @@ func TestPartsOfATripHaveNoAnswer(t *testing.T) {
 	b, trips := newBatcher(t, client)
 	rule, prefix := newRule(t, limit.PerHour(10), limit.GCRA()), redistest.Prefix()
 	var entries []Entry
-	for slot := uint16(0); len(entries) < 2; slot++ { // of one master
+	for slot := uint16(0); len(entries) < 2; slot++ { // two slots of one master
 		entries = append(entries, Entry{Key: newKeyspace(t, "tl").fleetKeyIn(slot) + prefix, Rule: rule, Cost: 1})
 	}
 	if _, err := b.DecideAll(t.Context(), entries, b.opt.Deadline); err != nil {
@@ -61,8 +62,8 @@ func TestPartsOfATripHaveNoAnswer(t *testing.T) {
 		t.Errorf("the breaker was told of %v", failed)
 	}
 
-	// Law 3: what is told of a trip that has failed as a whole is true for each of its parts.
-	errs[0] = &net.OpError{Op: "dial", Err: errors.New("refused")} // which proves that nothing was charged
+	// Law 3: the error of a trip that has failed as a whole is true for each of its parts.
+	errs[0] = &net.OpError{Op: "dial", Err: errors.New("refused")} // this error proves that nothing was charged
 	if _, err := b.DecideAll(t.Context(), entries, b.opt.Deadline); !MayHaveRun(err) {
 		t.Errorf("one part was refused, the other not answered: %v", err)
 	}

@@ -40,14 +40,14 @@ func TestLaw7LargeGroupsDelayOthersByATrip(t *testing.T) {
 	b.slow = true // no other trip starts
 	b.mu.Unlock()
 	for i, want := range [][]*call{
-		append([]*call{groups[0]}, singles[:10]...), // they fit beside the first
-		{small},                  // after a large group others go first
-		{groups[1], singles[10]}, // which wait for one group
-		singles[11:],             // and not for two
+		append([]*call{groups[0]}, singles[:10]...), // the single calls fit beside the first group
+		{small},                  // after a large group, other calls go first
+		{groups[1], singles[10]}, // the single call has waited for one group
+		singles[11:],             // these calls do not wait for a second group
 		{groups[2]},
-		{groups[3]}, // there are no others
+		{groups[3]}, // there are no other calls
 	} {
-		switch i { // who comes later
+		switch i { // calls that come later
 		case 2:
 			b.queue.add(singles[10])
 		case 3:
@@ -70,22 +70,22 @@ func TestLaw7LargeGroupsDelayOthersByATrip(t *testing.T) {
 	b.inFlight = 0
 }
 
-// Law 7: whether there is room depends on the number of waiting entries, and not on the number of
-// calls, so groups take no more room from other calls than they need.
+// Law 7: whether there is room depends on the number of waiting entries, not on the number of calls. So groups take
+// no more room from other calls than they need.
 func TestLaw7RoomIsCountedInEntries(t *testing.T) {
 	b, _ := newBatcher(t, redistest.Shared(t).Client(t), func(o *Options) { o.Deadline, o.Queue = microseconds(50*ms), 100_000 })
 	rule := newRule(t, limit.PerHour(10), limit.GCRA())
 	b.mu.Lock()
 	b.inFlight, b.slow = 1, true // no trip starts
-	for i := range int64(60) {   // full trips, of a group each
+	for i := range int64(60) {   // full trips, each with one group
 		b.room.ended(localTime()+i*ms, ms, 128, true, 50*ms)
 	}
-	b.room.full += 60_000 * ms // they count for as long as the test takes on a busy machine
+	b.room.full += 60_000 * ms // the full trips count for as long as the test takes on a busy machine
 	b.mu.Unlock()
-	fits := 0 // groups
+	fits := 0 // number of groups
 	for range 100 {
 		group := waitingGroup(rule, 128)
-		group.deadline += 60_000 * ms // and they wait all the time
+		group.deadline += 60_000 * ms // the group waits until the end of the test
 		if _, _, err := b.enqueue(group); err == nil {
 			fits++
 		}

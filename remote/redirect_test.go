@@ -17,14 +17,14 @@ import (
 // waits makes a Cluster's client wait for much longer than its contexts last.
 func waits(o *redis.ClusterOptions) { o.ContextTimeoutEnabled, o.ReadTimeout = false, 20*time.Second }
 
-// Laws 3 and 7: if a master does not answer, or redirects a command to one that does not, the run ends with its
-// context although the Cluster's client waits longer, and whoever asked is told that it may have been
-// charged. It is charged once at most.
+// Laws 3 and 7: a master may not answer, or may redirect a command to one that does not answer. Then the run ends
+// with its context, although the Cluster's client waits longer, and the caller learns that its entry may have been
+// charged. The entry is charged at most once.
 func TestLaw7ARedirectionToASilentMaster(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 2)
 	entry := Entry{Key: "{a}", Rule: newRule(t, limit.PerHour(10), limit.SlidingLog()), Cost: 1}
-	var redirected [2]*Script // they learn of the slot's move only when a command is redirected
+	var redirected [2]*Script // these learn that the slot has moved only from a redirection
 	for i := range redirected {
 		redirected[i] = NewScript(cluster.Client(t, waits))
 		runAll(t, redirected[i], []Entry{entry})
@@ -61,15 +61,15 @@ func TestLaw7ARedirectionToASilentMaster(t *testing.T) {
 		cancel()
 	}
 	to.Resume()
-	redirected[1].Wait() // for what was left behind
+	redirected[1].Wait() // waits for the goroutines left behind
 	peek := Entry{Key: entry.Key, Rule: entry.Rule, Operation: lua.Peek, Cost: 1}
 	if r := runAll(t, direct, []Entry{peek})[0]; r.Remaining < 4 || r.Remaining > 6 {
 		t.Errorf("%d units are free of 10 after four charges and two that may have been made", r.Remaining)
 	}
 }
 
-// Law 7: as long as the Cluster does not tell who its masters are, runs end with their contexts, and not
-// more goroutines are left behind than are allowed.
+// Law 7: as long as the Cluster does not say which nodes are its masters, runs end with their contexts. The number
+// of goroutines left behind stays within its bound.
 func TestLaw7AClusterThatDoesNotAnswer(t *testing.T) {
 	t.Parallel()
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
@@ -102,8 +102,8 @@ func TestLaw7AClusterThatDoesNotAnswer(t *testing.T) {
 	}
 }
 
-// Law 4: whichever node decides an entry that was redirected, its not-after is no later than the deadline on
-// the clock of any node that has answered.
+// Law 4: whichever node decides an entry that was redirected, the entry's not-after is no later than the deadline
+// on the clock of any node that has answered.
 func TestLaw4RedirectedEntriesExpireOnAnyClock(t *testing.T) {
 	const behind, ahead = epoch, epoch + 3_000_000
 	script := &Script{}
@@ -139,20 +139,20 @@ func TestLaw4RedirectedEntriesExpireOnAnyClock(t *testing.T) {
 	if ns.expireAnywhere(entries, other); entries[0].NotAfter < behind+deadline-1000 || entries[0].NotAfter > behind+deadline {
 		t.Errorf("from the clock that is behind: %d µs late", entries[0].NotAfter-behind-deadline)
 	}
-	fresh := &node{clocks: newClocks(false)} // it redirects before it has told its clock
+	fresh := &node{clocks: newClocks(false)} // redirects before its clock is known
 	entries = []Entry{{NotAfter: b.notAfter(fresh, &Entry{Rule: &Rule{}}, deadline)}}
 	if ns.expireAnywhere(entries, fresh); entries[0].NotAfter < behind+deadline-1000 || entries[0].NotAfter > behind+deadline {
 		t.Errorf("from a node whose clock is not known: %d µs late", entries[0].NotAfter-behind-deadline)
 	}
-	var none nodes // all are forgotten
+	var none nodes // all nodes have been forgotten
 	entries = []Entry{{NotAfter: from.clocks.notAfter("", deadline)}}
 	if none.expireAnywhere(entries, from); entries[0].NotAfter < ahead+deadline-1000 || entries[0].NotAfter > ahead+deadline {
 		t.Errorf("no other clock is known: %d µs late", entries[0].NotAfter-ahead-deadline)
 	}
 }
 
-// Law 4: also where a master with another clock decides after a redirection, an entry that comes too late
-// charges nothing, whether it comes alone or with others.
+// Law 4: an entry that arrives too late charges nothing, alone or with others, also if a master with another clock
+// decides it after a redirection.
 func TestLaw4RedirectedEntriesAreNotLate(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 2)
@@ -168,13 +168,13 @@ func TestLaw4RedirectedEntriesAreNotLate(t *testing.T) {
 		s := NewScript(cluster.Client(t))
 		runAll(t, s, []Entry{{Key: key, Rule: rule, Cost: 1}})
 		now, clock := localTime(), time.Now().UnixMicro()
-		// As if the master that has the slot now was an hour ahead of the other one.
+		// Make it look as if the master that has the slot now were an hour ahead of the other one.
 		s.nodeOf(t.Context(), key).clocks.observe("", clock+time.Hour.Microseconds(), now, now)
 		s.nodeOf(t.Context(), "{b}").clocks.observe("", clock, now, now)
 		scripts[n] = s
 	}
 	cluster.MoveSlots(t, from, to, []int{slot}, func() {})
-	for n, s := range scripts { // each learns of the move when a command is redirected, and so only once
+	for n, s := range scripts { // each script learns of the move from a redirection, and so only once
 		at := s.nodeOf(t.Context(), key)
 		for _, late := range []bool{true, false} {
 			deadline := localTime() + time.Minute.Microseconds()

@@ -7,8 +7,8 @@ import (
 	"github.com/tierlimit/tierlimit/lua"
 )
 
-// Decoding the answer of a server never panics or invents replies, whatever the answer is. Either it
-// returns an error, or every entry has a reply and all bytes are used.
+// Decoding a server's answer never panics and never invents replies, whatever the answer is. It either returns an
+// error, or every entry has a reply and all bytes are used.
 func FuzzDecode(f *testing.F) {
 	clock := "\x06\x01\x02\x03\x04\x05\x06"
 	zeros := func(n int) string { return string(make([]byte, n)) }
@@ -20,8 +20,8 @@ func FuzzDecode(f *testing.F) {
 	f.Add("\x04"+clock+zeros(26), uint8(1), uint8(lua.Take))
 	f.Add("\xfe\x04"+clock+zeros(32)+clock, uint8(1), uint8(lua.Take))
 	f.Add("\x01"+clock+zeros(30)+"\x04"+clock+zeros(26)+clock, uint8(2), uint8(lua.Take))
-	f.Add("\x04"+clock+zeros(26)+"\x04"+clock+zeros(26)+clock, uint8(2), uint8(lua.Take)) // the second has no such state
-	// Of three holds that share an entry, one fits.
+	f.Add("\x04"+clock+zeros(26)+"\x04"+clock+zeros(26)+clock, uint8(2), uint8(lua.Take)) // rule 2 has no such state
+	// Three holds share an entry, and one of them fits.
 	f.Add("\x00\x04"+zeros(6)+"\x04"+zeros(21)+"\x00\x06"+zeros(6)+"\x03"+zeros(35)+"\x00\x01"+zeros(6)+"\x01"+clock, uint8(1), uint8(lua.Hold))
 	f.Add("\x00\x05"+zeros(35)+"\x01\x00\x02"+clock, uint8(1), uint8(lua.Settle))
 	rules := []*Rule{newRule(f, limit.PerHour(10), limit.GCRA()), newRule(f, limit.PerHour(10), limit.FixedWindow())}

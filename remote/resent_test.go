@@ -10,8 +10,8 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// Law 4: an entry that expires is sent once more, and not again and again until its time is over. The error
-// says that it charged nothing.
+// Law 4: an entry that expires is sent once more, but not again and again until its time is over. The error says
+// that nothing was charged.
 func TestLaw4ExpiredEntriesAreResentOnce(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	var b *Batcher
@@ -56,8 +56,8 @@ func TestLaw4ExpiredEntriesAreResentOnce(t *testing.T) {
 	}
 }
 
-// Law 7: a call that is sent once more while its caller is about to lead a trip has one place at most. Two would
-// be one signal too many: its caller would take one of them for its answer, and never use a place.
+// Law 7: a call that is sent once more while its caller is about to lead a trip has at most one place. A second
+// place would mean one signal too many: the caller would take one signal for its answer, and never use a place.
 func TestLaw7WhoIsResentIsNotElectedTwice(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	var b *Batcher
@@ -85,10 +85,10 @@ func TestLaw7WhoIsResentIsNotElectedTwice(t *testing.T) {
 	c := waitingCall(rule, b.opt.Deadline.Microseconds())
 	b.mu.Lock()
 	b.queue.add(c)
-	b.startNext() // its caller is elected, but does not run yet
+	b.startNext() // the caller is elected, but does not run yet
 	b.start()
 	b.mu.Unlock()
-	b.lead(nil, false) // another trip carries it, on which it expires
+	b.lead(nil, false) // another trip carries the call, which expires on it
 	if !c.resent {
 		t.Fatal("it has not expired")
 	}

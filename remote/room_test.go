@@ -15,8 +15,8 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// Law 7: as many calls may wait as can be answered within four fifths of their time, at the rate of
-// full trips. If no trip has been full for as long as a call may take, any number may wait.
+// Law 7: as many calls may wait as can be answered within four fifths of their time, at the rate of full trips. If
+// no trip has been full for as long as a call may take, any number may wait.
 func TestLaw7RoomFollowsTheRateOfAnswers(t *testing.T) {
 	var r room
 	const deadline = 50_000 // µs
@@ -37,7 +37,7 @@ func TestLaw7RoomFollowsTheRateOfAnswers(t *testing.T) {
 	now += 20_000
 	r.ended(now, 20_000, 10, true, deadline)
 	unlimited("after one trip that took long")
-	for range 100 { // 100 calls a millisecond, in trips of 4 ms of which two overlap
+	for range 100 { // 100 calls a millisecond, in trips of 4 ms, two of which overlap
 		now += 2000
 		r.ended(now, 4000, 200, true, deadline)
 	}
@@ -65,7 +65,7 @@ func TestLaw7RoomFollowsTheRateOfAnswers(t *testing.T) {
 	unlimited("after one trip that was full again")
 }
 
-// Law 7: calls that are under way take room like those that wait, because Redis answers them before.
+// Law 7: calls that are under way take room like calls that wait, because Redis answers them first.
 func TestLaw7CallsUnderWayTakeRoom(t *testing.T) {
 	b, _, rule := hang(t, 2*time.Second)
 	b.mu.Lock()
@@ -76,8 +76,8 @@ func TestLaw7CallsUnderWayTakeRoom(t *testing.T) {
 	}
 }
 
-// Law 6: only a part of the calls for which there is no room is turned away at once. Otherwise,
-// callers that ask again at once would keep the processors from the trips.
+// Law 6: only some of the calls for which there is no room are turned away at once. Otherwise, callers that
+// immediately ask again would keep the processors from the trips.
 func TestLaw6FewAreTurnedAwayAtOnce(t *testing.T) {
 	var r room
 	turnedAway, now := 0, int64(1_000_000_000)
@@ -92,8 +92,8 @@ func TestLaw6FewAreTurnedAwayAtOnce(t *testing.T) {
 	}
 }
 
-// A caller can learn that its call would be turned away at once before it reserves anything for the
-// call. Once there is no room, that is assumed for a moment.
+// A caller can learn that its call would be turned away at once before it reserves anything for the call. Once
+// there is no room, the batcher assumes for a moment that this has not changed.
 func TestTurnsAwayIfThereIsNoRoom(t *testing.T) {
 	redistest.InBubble(t, func(t *testing.T, bubble *redistest.Bubble) {
 		b, _ := newBatcher(t, bubble.Client(t), deadline(time.Second))
@@ -132,8 +132,8 @@ func TestTurnsAwayIfThereIsNoRoom(t *testing.T) {
 	})
 }
 
-// Laws 6 and 7: of the callers that are denied without Redis although it answers, few get their
-// denial at once, and the others at the end of their time.
+// Laws 6 and 7: of the callers that are denied without Redis although it answers, only a few get their denial at
+// once. The others get it at the end of their time.
 func TestLaws6And7FewWhoAreDeniedGoOnAtOnce(t *testing.T) {
 	redistest.InBubble(t, func(t *testing.T, bubble *redistest.Bubble) {
 		b, _ := newBatcher(t, bubble.Client(t), deadline(time.Hour))
@@ -168,8 +168,7 @@ func TestLaws6And7FewWhoAreDeniedGoOnAtOnce(t *testing.T) {
 	})
 }
 
-// hang has a batcher make a trip to a Redis that does not answer, until the test ends, and says
-// that there is room for few.
+// hang returns a batcher with a trip to a Redis that does not answer until the test ends.
 func hang(t *testing.T, within time.Duration, options ...func(*Options)) (*Batcher, *redistest.Server, *Rule) {
 	t.Helper()
 	server := redistest.Start(t)
@@ -184,13 +183,13 @@ func hang(t *testing.T, within time.Duration, options ...func(*Options)) (*Batch
 	redistest.Eventually(t, "a trip is under way", func() bool {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		return len(b.trips) > 0 && b.trips[0].asked > 0 // it is loaded
+		return len(b.trips) > 0 && b.trips[0].asked > 0 // the trip is loaded
 	})
 	return b, server, rule
 }
 
-// Law 6: whether there is room depends on the limiter's deadline, and not on the shorter time that a
-// caller allows itself, which does not count as load.
+// Law 6: whether there is room depends on the limiter's deadline. It does not depend on the shorter time that a
+// caller allows itself, and such a time that runs out does not count as load.
 func TestLaw6RoomIsNotForACallerToChoose(t *testing.T) {
 	t.Parallel()
 	b, _, rule := hang(t, 4*time.Second)
@@ -203,7 +202,7 @@ func TestLaw6RoomIsNotForACallerToChoose(t *testing.T) {
 	if errors.Is(err, ErrNoRoom) || !IsCallers(err) || !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a caller with 50 ms: %v", err)
 	}
-	// Whose context ends little before the limiter's deadline is not in a hurry.
+	// A caller whose context ends little before the limiter's deadline is not in a hurry.
 	long, end := context.WithTimeout(t.Context(), 3600*time.Millisecond)
 	defer end()
 	if _, err := b.Decide(long, Entry{Key: "k", Rule: rule, Cost: 1}); !errors.Is(err, ErrNoAnswer) || IsCallers(err) {
@@ -211,13 +210,13 @@ func TestLaw6RoomIsNotForACallerToChoose(t *testing.T) {
 	}
 }
 
-// Law 7: when calls have waited for four fifths of their time, the newest are sent first. In order
-// of arrival, all calls would be answered too late.
+// Law 7: when calls have waited for four fifths of their time, the newest are sent first. In order of arrival, all
+// calls would be answered too late.
 func TestLaw7TheNewestGoFirstWhenNotAllCanBeServed(t *testing.T) {
 	t.Parallel()
 	for _, late := range []bool{false, true} {
 		b, server, rule := hang(t, 4*time.Second, func(o *Options) { o.MaxBatch, o.InFlight = 1, 1 })
-		var decided [3]int64 // when, on Redis's clock
+		var decided [3]int64 // times on Redis's clock
 		var callers sync.WaitGroup
 		for i := range 3 {
 			callers.Go(func() {
@@ -241,8 +240,8 @@ func TestLaw7TheNewestGoFirstWhenNotAllCanBeServed(t *testing.T) {
 	}
 }
 
-// Law 7: calls that have waited, and would be answered too late at the speed of the last trips, are not sent.
-// A call that has just come is, and so is one that has less time than others.
+// Law 7: calls that have waited, and would be answered too late at the speed of the last trips, are not sent. A
+// call that has just arrived is sent, and so is one that has less time than others.
 func TestLaw7CallsThatWouldBeLateAreNotSent(t *testing.T) {
 	b, _ := newBatcher(t, redistest.Shared(t).Client(t), deadline(time.Minute))
 	rule := newRule(t, limit.PerHour(10), limit.GCRA())
@@ -263,7 +262,7 @@ func TestLaw7CallsThatWouldBeLateAreNotSent(t *testing.T) {
 	}
 	b.mu.Lock()
 	b.remove(trip)
-	b.took, b.takes = 120_000*ms, 120_000*ms // of trips that took longer than the deadline
+	b.took, b.takes = 120_000*ms, 120_000*ms // the last trips took longer than the deadline
 	b.mu.Unlock()
 	mustDecide(t, b, Entry{Key: redistest.Prefix() + "k", Rule: rule, Cost: 1})
 }

@@ -15,7 +15,7 @@ import (
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
-// epoch is where virtual time starts in these tests: an odd moment of 2026.
+// epoch is the virtual time at which these tests begin: an arbitrary moment of 2026.
 const epoch = 1_790_123_456_789_012
 
 // decide runs one entry at a moment of virtual time.
@@ -37,8 +37,8 @@ func newRule(t rapid.TB, l limit.Limit, a limit.Algorithm) *Rule {
 	return rule
 }
 
-// A node of a Cluster refuses a call with keys of several slots. That proves that nothing ran, and the
-// entries are sent again, divided by slot: also those of several calls that were in flight at the time.
+// A node of a Cluster refuses a call with keys of several slots. The refusal proves that nothing ran, and the
+// entries are sent again, divided by slot. So are the entries of other calls that were in flight at the time.
 func TestAClientOfOneNodeDividesBySlotOnceRefused(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 1)

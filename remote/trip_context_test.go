@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// A trip's context ends once, whether its channel is asked for before that or after.
+// A trip's context ends once, whether Done is first called before or after the end.
 func TestTripContextEnds(t *testing.T) {
 	for _, when := range []string{"before", "after"} {
 		c := newTripContext(localTime() + 1_000_000)

@@ -12,15 +12,15 @@ import (
 
 const ms = 1000 // µs
 
-// Law 7: time-outs count as failures of Redis, unless they are noticed so late that this process
-// must have been paused, or a little late while Redis answers other trips.
+// Law 7: time-outs count as failures of Redis, with two exceptions: they are noticed so late that this process must
+// have been paused, or a little late while Redis answers other trips.
 func TestBlame(t *testing.T) {
 	b := &Batcher{opt: Options{Deadline: 50 * time.Millisecond}}
 	other := errors.New("refused")
 	for _, c := range []struct {
 		err        error
 		took       int64
-		lastAnswer time.Duration // ago
+		lastAnswer time.Duration // time since it
 		blamed     bool
 	}{
 		{ErrNoAnswer, 50 * ms, time.Hour, true},

@@ -1,7 +1,7 @@
-# Of what go test -v printed: the last lines of each test that failed, and what a package that
-# could not be built, that panicked or that took too long said.
+# Reads the output of go test -v, and prints the last lines of each failed test. Also prints the
+# output of packages that could not be built, panicked or took too long.
 
-# These lines say whose output follows.
+# These lines name the test whose output follows.
 /^=== (RUN|CONT|NAME|PAUSE) / { test = $3; next }
 
 /^[[:space:]]*--- FAIL: / {

@@ -29,8 +29,7 @@ descriptors:
   - {key: counted, rate_limit: {unit: year, requests_per_unit: 3}}
 `
 
-// Under an algorithm that is named, what is denied costs nothing, and a smaller request may
-// still go on.
+// If a limit names an algorithm, denied requests cost nothing, and a smaller request may still be allowed.
 func TestAlgorithms(t *testing.T) {
 	client := start(t, sliding).client(t)
 	for _, key := range []string{"log", "counter", "fixed", "need", "odd"} {
@@ -46,7 +45,7 @@ func TestAlgorithms(t *testing.T) {
 		expect(t, client, look, "OK: OK 0")
 		many := asking("d " + key + "=b")
 		many.HitsAddend = 1000
-		expect(t, client, many, "OVER: OVER 0") // can never fit
+		expect(t, client, many, "OVER: OVER 0") // more than the limit
 	}
 	expect(t, client, asking("d gcra=a"), "OK: OK 1")
 	expect(t, client, asking("d gcra=a"), "OK: OK 0")
@@ -60,8 +59,8 @@ func TestAlgorithms(t *testing.T) {
 	}
 }
 
-// Limits of a request are charged all or none, unless they are told to be charged separately;
-// those that only warn, quotas, and what counts denied requests stand in nobody's way.
+// The limits of a request are charged all or none, unless the settings say to charge separately. Limits in shadow
+// mode, quotas, and limits that count denied requests do not take part.
 func TestAllOrNone(t *testing.T) {
 	for _, separately := range []bool{false, true} {
 		t.Run(fmt.Sprint("separately ", separately), func(t *testing.T) {
@@ -76,7 +75,7 @@ func TestAllOrNone(t *testing.T) {
 			}
 			expect(t, client, asking("d log=a odd=a"), "OVER: OVER 0, OK 2")
 			expect(t, client, asking("d odd=a"), "OK: OK 1")
-			// One that counts what is denied goes first, and is charged in any case.
+			// A limit that counts denied requests is asked first, and is charged in any case.
 			expect(t, client, asking("d counted=a odd=b"), "OK: OK 2, OK 2")
 			for range 3 {
 				client.ShouldRateLimit(t.Context(), asking("d counted=a"))
@@ -86,7 +85,7 @@ func TestAllOrNone(t *testing.T) {
 			two := asking("d counted=a odd=b odd=c")
 			two.Descriptors[1].HitsAddend, two.Descriptors[2].HitsAddend = wrapperspb.UInt64(3), wrapperspb.UInt64(3)
 			expect(t, client, two, "OVER: OVER 0, OVER 0, OK 3")
-			// So does one that only looks, or gives some hits back, and finds the count above the limit.
+			// Such a limit also denies a request that only looks or gives back hits, if the count is above the limit.
 			look := asking("d counted=a odd=e")
 			look.Descriptors[0].HitsAddend = wrapperspb.UInt64(0)
 			expect(t, client, look, "OVER: OVER 0, OK 3")
@@ -95,18 +94,18 @@ func TestAllOrNone(t *testing.T) {
 			expect(t, client, asking("d odd=e"), "OK: OK 2")
 			expect(t, client, asking("d counted=b log=a"), "OVER: OK 2, OVER 0")
 			expect(t, client, asking("d counted=b log=b"), "OK: OK 1, OK 2")
-			// In shadow mode, and quotas.
+			// Limits in shadow mode and quotas do not hold the others back.
 			expect(t, client, asking("d warn=a log=c"), "OK: OK 0, OK 2")
 			expect(t, client, asking("d warn=a log=c"), "OK: OK 0, OK 1")
 			expect(t, client, asking("d quota=a log=c"), "OK: OK 0, OK 0")
-			// The same twice is charged one after the other.
+			// The same count twice in a request is charged one after the other.
 			expect(t, client, asking("d log=d log=d"), "OK: OK 2, OK 1")
 		})
 	}
 }
 
-// Where a remembered denial ends a request, nothing is known of the other limits. Their statuses show none,
-// since Envoy takes the one with the least remaining for its headers.
+// If a remembered denial ends a request, nothing is known about its other limits. Their statuses show no limit,
+// because Envoy takes its headers from the limit with the least remaining.
 func TestNothingIsSaidOfLimitsThatWereNotAsked(t *testing.T) {
 	client := start(t, sliding, "LIMIT_RESPONSE_HEADERS_ENABLED=true").client(t)
 	for range 3 {
@@ -126,8 +125,7 @@ func TestNothingIsSaidOfLimitsThatWereNotAsked(t *testing.T) {
 	})
 }
 
-// What a lease has charged in advance is spent without Redis, and never exceeds the limit by
-// more than was on lease.
+// Leased units are spent without asking Redis. No more than the limit is granted.
 func TestLease(t *testing.T) {
 	server := start(t, sliding)
 	client := server.client(t)
@@ -146,8 +144,8 @@ func TestLease(t *testing.T) {
 	}
 }
 
-// A window that slides lets nothing through around a boundary; what counts as the original
-// does lets twice the limit through.
+// A sliding window lets nothing extra through around a boundary. Windows aligned to the clock, as in
+// envoyproxy/ratelimit, let twice the limit through there.
 func TestWindowsThatSlide(t *testing.T) {
 	t.Parallel()
 	client := start(t, `
@@ -155,7 +153,7 @@ domain: d
 descriptors:
   - {key: slide, rate_limit: {unit: second, requests_per_unit: 20, algorithm: sliding-log}}
 `).client(t)
-	var asked, answered []time.Time // of those that were granted
+	var asked, answered []time.Time // of the granted requests
 	for began := time.Now(); len(asked) < 50 && time.Since(began) < 30*time.Second; {
 		before := time.Now()
 		if a := ask(t, client, asking("d slide=a")); short(a)[:2] == "OK" {
@@ -166,14 +164,14 @@ descriptors:
 		t.Errorf("%d were granted, want 50", len(asked))
 	}
 	for i := 20; i < len(asked); i++ {
-		// Each was charged between the two.
+		// Each request was charged between its two times.
 		if apart := answered[i].Sub(asked[i-20]); apart < 990*time.Millisecond {
 			t.Errorf("21 requests within %v", apart)
 		}
 	}
 }
 
-// Limits of a second may be held by a Redis of their own.
+// A Redis of their own can hold the limits per second.
 func TestPerSecondRedis(t *testing.T) {
 	other := redistest.Start(t)
 	server := start(t, `

@@ -19,14 +19,14 @@ import (
 	"github.com/tierlimit/tierlimit/serve/internal/config"
 )
 
-// start starts a service on the common Redis, with one configuration file.
+// start starts a service on the shared Redis, with one configuration file.
 func start(t testing.TB, config string, settings ...string) *Server {
 	t.Helper()
 	settings = append([]string{"CACHE_KEY_PREFIX=" + redistest.Prefix()}, settings...)
 	return startOn(t, redistest.Shared(t).Addr(), configDir(t, config), settings...)
 }
 
-// asking makes a request of "domain key=value,key=value key=value": a descriptor for each word.
+// asking builds a request from "domain key=value,key=value key=value". Each word is a descriptor.
 func asking(text string) *ratelimitv3.RateLimitRequest {
 	words := strings.Fields(text)
 	request := &ratelimitv3.RateLimitRequest{Domain: words[0]}
@@ -41,7 +41,7 @@ func asking(text string) *ratelimitv3.RateLimitRequest {
 	return request
 }
 
-// short is an answer's codes and what remains: "OK: OK 3, OVER 0".
+// short returns an answer's codes and remaining units: "OK: OK 3, OVER 0".
 func short(a answer) string {
 	if a.err != nil {
 		return status.Code(a.err).String()
@@ -60,7 +60,7 @@ func short(a answer) string {
 	return code(a.response.GetOverallCode()) + ": " + strings.Join(parts, ", ")
 }
 
-// expect asks, and compares what is answered with what is wanted.
+// expect sends a request and compares the answer with the wanted one.
 func expect(t *testing.T, client ratelimitv3.RateLimitServiceClient, request *ratelimitv3.RateLimitRequest, want string) *ratelimitv3.RateLimitResponse {
 	t.Helper()
 	a := ask(t, client, request)
@@ -86,8 +86,8 @@ descriptors:
   - {key: detail, detailed_metric: true, rate_limit: {unit: year, requests_per_unit: 5}, metadata: {kept: yes}}
 `
 
-// Hits are counted as there: denied ones as well, and so are the other limits of a request that
-// is denied; 0 of a descriptor looks.
+// Hits are counted as in envoyproxy/ratelimit. Denied hits count too, and so do the hits on the other limits of a
+// denied request. A descriptor with 0 hits only looks.
 func TestHits(t *testing.T) {
 	client := start(t, shop).client(t)
 	expect(t, client, asking("shop user=a"), "OK: OK 4")
@@ -97,7 +97,7 @@ func TestHits(t *testing.T) {
 	look := asking("shop user=a")
 	look.Descriptors[0].HitsAddend = wrapperspb.UInt64(0)
 	expect(t, client, look, "OK: OK 1")
-	expect(t, client, request, "OVER: OVER 0") // counts
+	expect(t, client, request, "OVER: OVER 0") // its hits are counted
 	expect(t, client, asking("shop user=a"), "OVER: OVER 0")
 	expect(t, client, look, "OVER: OVER 0")
 	expect(t, client, asking("shop user=a user=b many=x"), "OVER: OVER 0, OK 4, OK 99")
@@ -114,7 +114,7 @@ func TestHits(t *testing.T) {
 	expect(t, client, zero, "OVER: OVER 0")
 }
 
-// Hits are given back, down to 0 at the least.
+// Negative hits are given back, and the count stops at 0.
 func TestNegativeHits(t *testing.T) {
 	client := start(t, shop+`
   - {key: log, rate_limit: {unit: hour, requests_per_unit: 5, algorithm: sliding-log}}
@@ -134,10 +134,10 @@ func TestNegativeHits(t *testing.T) {
 		expect(t, client, asking("shop "+key), "OK: OK 4")
 	}
 	expect(t, client, asking("shop gcra=a"), "OK: OK 4")
-	expect(t, client, back("gcra=a", 1), "OK: OK 4") // nothing tells which charge they belong to
+	expect(t, client, back("gcra=a", 1), "OK: OK 4") // nothing tells which charge the hits belong to
 }
 
-// A descriptor's own limit goes before the configured one, and shares its count.
+// A descriptor's own limit takes precedence over the configured one, and shares its count.
 func TestOwnLimit(t *testing.T) {
 	client := start(t, shop).client(t)
 	own := func(word string, quota uint32, unit typev3.RateLimitUnit) *ratelimitv3.RateLimitRequest {
@@ -155,7 +155,7 @@ func TestOwnLimit(t *testing.T) {
 	expect(t, client, own("nobody=a", 1, typev3.RateLimitUnit_DAY), "OK: OK 0")
 	expect(t, client, own("nobody=a", 1, typev3.RateLimitUnit_DAY), "OVER: OVER 0")
 	expect(t, client, own("shadow=a", 0, typev3.RateLimitUnit_DAY), "OVER: OVER 0")
-	// Values that share a count do so under the configured limit only.
+	// share_threshold applies under the configured limit only.
 	expect(t, client, own("file=dir/a", 2, typev3.RateLimitUnit_YEAR), "OK: OK 1")
 	expect(t, client, own("file=dir/b", 2, typev3.RateLimitUnit_YEAR), "OK: OK 1")
 	unknown := own("user=a", 2, typev3.RateLimitUnit_DAY)
@@ -167,7 +167,7 @@ func TestOwnLimit(t *testing.T) {
 	if s := response.GetStatuses()[0]; s.GetCurrentLimit().GetUnitMultiplier().GetValue() != 2 || s.GetDurationUntilReset().GetSeconds() > 2*24*3600 {
 		t.Errorf("%v", s)
 	}
-	// Mistakes are errors, and nothing else.
+	// Mistakes are errors, and charge nothing.
 	expect(t, client, own("user=a", 2, typev3.RateLimitUnit_UNKNOWN), "Unknown")
 	expect(t, client, own("user=a", 2, 99), "Unknown")
 	long.Descriptors[0].Limit.UnitMultiplier = wrapperspb.UInt32(1 << 31)
@@ -175,9 +175,8 @@ func TestOwnLimit(t *testing.T) {
 	expect(t, client, asking("shop user=a"), "OK: OK 1")
 }
 
-// Requests may bring along limits with any number of windows. The limiter has few rules for them,
-// and so few series, and each window has a count of its own: that of the configured limit if it is
-// of the same window.
+// Requests may carry limits with any number of windows. The limiter has few rules for them, and so few series. Each
+// window has a count of its own, which is the configured limit's count if that has the same window.
 func TestWindowsOfRequests(t *testing.T) {
 	server := start(t, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: hour, unit_multiplier: 5, requests_per_unit: 10}}]")
 	client := server.client(t)
@@ -194,7 +193,7 @@ func TestWindowsOfRequests(t *testing.T) {
 	expect(t, client, own(4, 7), "OK: OK 2")
 	expect(t, client, own(4, 8), "OK: OK 2")
 	expect(t, client, own(4, 1), "OK: OK 2")
-	expect(t, client, asking("d k=v"), "OK: OK 8") // the fifth of the loop counts
+	expect(t, client, asking("d k=v"), "OK: OK 8") // the fifth request of the loop counts here
 	_, text := get(t, server, "metrics", "/metrics")
 	rules := make(map[string]bool)
 	for line := range strings.Lines(text) {
@@ -208,7 +207,7 @@ func TestWindowsOfRequests(t *testing.T) {
 	}
 }
 
-// What is no limit, and what only warns.
+// Unlimited limits, shadow mode, quotas, replaced limits, shared counts, and mistaken requests.
 func TestModes(t *testing.T) {
 	server := start(t, shop)
 	client := server.client(t)
@@ -221,21 +220,21 @@ func TestModes(t *testing.T) {
 	if n := server.stats.Limit("shop.shadow").ShadowMode.Load(); n != 1 {
 		t.Errorf("%d in shadow mode, want 1", n)
 	}
-	// A quota denies only if all do.
+	// Quotas deny a request only if all of them are over.
 	expect(t, client, asking("shop quota=a quota2=a"), "OK: OK 0, OK 1")
 	expect(t, client, asking("shop quota=a quota2=a user=q"), "OK: OVER 0, OK 0, OK 4")
 	expect(t, client, asking("shop quota=a quota2=a"), "OVER: OVER 0, OVER 0")
 	expect(t, client, asking("shop quota=a"), "OVER: OVER 0")
-	// One limit takes another out of the request.
+	// One limit replaces another limit of the request.
 	expect(t, client, asking("shop base=a"), "OK: OK 0")
 	expect(t, client, asking("shop base=a better=a"), "OK: OK, OK 9")
 	expect(t, client, asking("shop base=a"), "OVER: OVER 0")
-	// Values share a count.
+	// Values that match one pattern share a count.
 	expect(t, client, asking("shop file=dir/a"), "OK: OK 1")
 	expect(t, client, asking("shop file=dir/b"), "OK: OK 0")
 	expect(t, client, asking("shop file=dir/c"), "OVER: OVER 0")
 	expect(t, client, asking("shop file=else"), "OK: OK")
-	// What is asked wrongly.
+	// Mistaken requests.
 	expect(t, client, &ratelimitv3.RateLimitRequest{Descriptors: asking("shop user=x").Descriptors}, "Unknown")
 	expect(t, client, asking("shop"), "Unknown")
 	expect(t, client, asking("other user=x"), "OK: OK")
@@ -252,8 +251,8 @@ func TestModes(t *testing.T) {
 	expect(t, quota, asking("shop zero=a"), "OVER: OVER 0")
 }
 
-// Parts of keys and values do not run into each other, however they are written. (The original
-// joins them by "_", and counts these together.)
+// Different lists of keys and values never share a count, whatever text they contain. (envoyproxy/ratelimit joins
+// them with "_", and counts these together.)
 func TestCountsDoNotCollide(t *testing.T) {
 	client := start(t, `
 domain: d
@@ -266,7 +265,7 @@ descriptors:
 	expect(t, client, asking("d a=x,c=d"), "OK: OK 8")
 	expect(t, client, asking("d a_b=c_c_d"), "OK: OK 8")
 	expect(t, client, asking("d a=b_c_c_d"), "OK: OK 8")
-	// Windows of different lengths that began at the same time have a count each.
+	// Windows of different lengths that began at the same time have separate counts.
 	own := asking("d k=v")
 	own.Descriptors[0].Limit = &commonv3.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 9, Unit: typev3.RateLimitUnit_YEAR}
 	expect(t, client, own, "OK: OK 8")
@@ -274,7 +273,7 @@ descriptors:
 	expect(t, client, own, "OK: OK 7")
 }
 
-// Headers are those of the limit that is closest to being reached; one that is over goes before.
+// Headers show the limit that is closest to being reached. A limit that is exceeded takes precedence.
 func TestHeaders(t *testing.T) {
 	client := start(t, shop, "LIMIT_RESPONSE_HEADERS_ENABLED=true", "LIMIT_REMAINING_HEADER=X-Left").client(t)
 	headers := func(words string) string {
@@ -296,8 +295,8 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
-// Metadata of limits that were passed is merged, and kept where a metric tells values (where
-// the original loses it).
+// The metadata of limits that allowed the request is merged. It is kept even where a metric contains values, where
+// envoyproxy/ratelimit loses it.
 func TestDynamicMetadata(t *testing.T) {
 	client := start(t, shop, "RESPONSE_DYNAMIC_METADATA=true").client(t)
 	request := asking("shop quota=a quota2=a detail=a")
@@ -320,7 +319,7 @@ func TestDynamicMetadata(t *testing.T) {
 	}
 }
 
-// Windows begin with the clock's, and end with them.
+// Windows are aligned to the clock.
 func TestWindowsOfSeconds(t *testing.T) {
 	t.Parallel()
 	client := start(t, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: second, requests_per_unit: 2}}]").client(t)
@@ -329,7 +328,7 @@ func TestWindowsOfSeconds(t *testing.T) {
 		before := time.Now().Unix()
 		a := ask(t, client, asking("d k=v"))
 		if time.Now().Unix() != before {
-			continue // either window
+			continue // the request may be in either window
 		}
 		seen[before]++
 		over := a.response.GetOverallCode() == ratelimitv3.RateLimitResponse_OVER_LIMIT
@@ -344,7 +343,7 @@ func TestWindowsOfSeconds(t *testing.T) {
 	}
 }
 
-// Statistics have the original's names, and count hits above, near and below the limit.
+// Statistics have envoyproxy/ratelimit's names, and count hits above, near and below the limit.
 func TestStatistics(t *testing.T) {
 	server := start(t, shop)
 	client := server.client(t)
@@ -382,7 +381,7 @@ func TestStatistics(t *testing.T) {
 	}
 }
 
-// A service whose configuration changes again and again keeps a bounded number of names.
+// A service whose configuration keeps changing keeps a bounded number of names.
 func TestStatisticsOfFormerConfigurations(t *testing.T) {
 	server := start(t, shop)
 	const each = 1_000
@@ -405,7 +404,7 @@ func TestStatisticsOfFormerConfigurations(t *testing.T) {
 	}
 }
 
-// Codes are those that the original's errors get.
+// A service without a configuration answers with the code that envoyproxy/ratelimit's errors have.
 func TestNoConfiguration(t *testing.T) {
 	server := startOn(t, redistest.Shared(t).Addr(), t.TempDir())
 	if _, err := server.client(t).ShouldRateLimit(t.Context(), asking("shop user=a")); status.Code(err) != codes.Unknown {

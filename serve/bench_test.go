@@ -6,7 +6,7 @@ import (
 	"github.com/tierlimit/tierlimit/internal/redistest"
 )
 
-// What a call takes without gRPC, on a Redis of its own: allocations are what to look at.
+// BenchmarkShouldRateLimit measures a call without gRPC, mainly its allocations.
 func BenchmarkShouldRateLimit(b *testing.B) {
 	const file = `
 domain: d

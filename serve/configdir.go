@@ -13,38 +13,38 @@ import (
 	"github.com/tierlimit/tierlimit/serve/internal/config"
 )
 
-// configDir is where the original's settings say that the files are.
+// configDir returns the directory in which envoyproxy/ratelimit's variables place the configuration files.
 func (e *environment) configDir() string {
 	return filepath.Join(e.text("RUNTIME_ROOT", "/srv/runtime_data/current"), e.text("RUNTIME_SUBDIRECTORY", ""), e.appDirectory())
 }
 
 func (e *environment) appDirectory() string { return e.text("RUNTIME_APPDIRECTORY", "config") }
 
-// configBeside reports whether files beside the directory count as well: the original, if it
-// watches the root, takes all of the subdirectory whose path, with dots between its parts, begins
-// with the directory's name and a dot.
+// configBeside reports whether files beside the directory count too. When envoyproxy/ratelimit watches the root, it
+// takes every file of the subdirectory whose relative path, written with dots between its parts, begins with the
+// directory's name and a dot.
 func (e *environment) configBeside() bool {
 	name := e.appDirectory()
 	return e.truth("RUNTIME_WATCH_ROOT", true) && e.text("RUNTIME_SUBDIRECTORY", "") != "" && name == filepath.Base(name) && name != "." && name != ".."
 }
 
-// What is read of a directory is bounded: links may lead anywhere.
+// Bounds on what is read of a directory, because its links may lead anywhere.
 const (
 	mostFiles = 10_000
 	mostDepth = 16
 	mostBytes = 16 << 20 // of a file
 )
 
-// readDir reads all files of a directory, and of those in it. Links are followed, as Kubernetes
-// makes them for files of a ConfigMap; what begins with ".." is what they lead to there.
+// readDir reads all files of a directory and of its subdirectories. It follows links, as Kubernetes
+// makes them for the files of a ConfigMap. It skips names that begin with "..", which are the targets
+// of such links.
 func readDir(dir string, ignoreDotFiles bool) ([]config.File, error) {
 	r := reading{root: dir, ignoreDotFiles: ignoreDotFiles}
 	err := r.read(dir, 0)
 	return r.files, err
 }
 
-// readConfig reads the configuration's files. The directory may be missing if there are files
-// beside it.
+// readConfig reads the configuration files. The directory may be missing if there are files beside it.
 func (s *Settings) readConfig() ([]config.File, error) {
 	r := reading{root: s.ConfigDir, ignoreDotFiles: s.IgnoreDotFiles}
 	err := r.read(s.ConfigDir, 0)
@@ -53,7 +53,7 @@ func (s *Settings) readConfig() ([]config.File, error) {
 	}
 	parent, name := filepath.Split(s.ConfigDir)
 	r.root = parent
-	entries, _ := os.ReadDir(parent) // which may be closed, and the directory open
+	entries, _ := os.ReadDir(parent) // an error is ignored: the parent may be unreadable although the directory is not
 	for _, entry := range entries {
 		if strings.HasPrefix(entry.Name(), name+".") {
 			if err := r.readEntry(filepath.Join(parent, entry.Name()), 0); err != nil {
@@ -93,7 +93,7 @@ func (r *reading) read(dir string, depth int) error {
 	return nil
 }
 
-// readEntry reads a file, or a directory, of a directory that lies so deep.
+// readEntry reads a file or directory. Depth is that of the directory that holds it.
 func (r *reading) readEntry(path string, depth int) error {
 	info, err := os.Stat(path)
 	switch {
@@ -123,8 +123,8 @@ func (r *reading) readEntry(path string, depth int) error {
 	return nil
 }
 
-// isGone reports whether a file that a directory has listed cannot be read because it has been taken away
-// since, as who writes a file under another name first does. A link to nowhere is there.
+// isGone reports whether a listed file cannot be read because it has been removed since, as happens when a writer
+// uses a temporary name first. A dangling link is not gone.
 func isGone(path string, err error) bool {
 	if !errors.Is(err, fs.ErrNotExist) {
 		return false

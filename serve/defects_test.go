@@ -16,13 +16,13 @@ import (
 	"github.com/tierlimit/tierlimit/internal/redistest"
 )
 
-// Windows of seconds, in which both begin anew all the time.
+// Both services agree on limits per second, whose windows begin again all the time.
 func TestDifferentialSeconds(t *testing.T) {
 	dir := configDir(t, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: second, requests_per_unit: 5}}]")
 	theirs, ours := startOriginal(t, dir), startOwn(t, dir).client(t)
 	whole, sequences := 0, [2][]string{}
 	for began := time.Now(); whole < 5 && time.Since(began) < 60*time.Second; {
-		// The whole of the comparison lies in one second, or it is left.
+		// A comparison counts only if all of it lies in one second.
 		time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second)))
 		second := time.Now().Unix()
 		sequences = [2][]string{}
@@ -46,8 +46,8 @@ func TestDifferentialSeconds(t *testing.T) {
 	}
 }
 
-// What the original is known to do wrong, and this service does not: where they differ on
-// purpose. Each is shown in both.
+// Each subtest shows in both services a known defect of the original that this service does not have, and so a
+// deliberate difference.
 func TestDifferentialKnownDefects(t *testing.T) {
 	dir := configDir(t, `
 domain: d
@@ -109,7 +109,7 @@ descriptors:
 		}
 		a, b := both(request, "OK: OK 4", "OK: OK 4")
 		if a.err != nil || b.err != nil {
-			return // it has been told
+			return // it has been reported
 		}
 		of := func(a answer) int64 { return a.response.GetStatuses()[0].GetDurationUntilReset().GetSeconds() }
 		if of(a) > 24*3600 {
@@ -180,7 +180,7 @@ descriptors:
 			t.Errorf("answered in time, of 200: %v", answered)
 		}
 	})
-	t.Run("an unknown unit ends the process", func(t *testing.T) { // the last one: it does
+	t.Run("an unknown unit ends the process", func(t *testing.T) { // the last subtest, because it ends the original
 		request := asking("d k=v")
 		request.Descriptors[0].Limit = &commonv3.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 5}
 		both(request, "Unavailable", "Unknown")
@@ -190,7 +190,7 @@ descriptors:
 	})
 }
 
-// answeredInTime is how many of 200 requests are answered within the time that Envoy waits by default.
+// answeredInTime returns how many of 200 requests are answered within the time that Envoy waits by default.
 func answeredInTime(t *testing.T, clients map[string]ratelimitv3.RateLimitServiceClient) map[string]int {
 	t.Helper()
 	answered := make(map[string]int)

@@ -34,7 +34,8 @@ var (
 
 const originalPackage = "github.com/envoyproxy/ratelimit/src/service_cmd@latest"
 
-// original finds the original's binary. Without it the test is skipped: CI needs no network.
+// original returns the path of envoyproxy/ratelimit's binary. Without a binary the test is skipped, so that CI needs
+// no network.
 func original(t *testing.T) string {
 	t.Helper()
 	cache, err := os.UserCacheDir()
@@ -64,7 +65,7 @@ func original(t *testing.T) string {
 	return ""
 }
 
-// startOriginal starts the original on a Redis of its own.
+// startOriginal starts envoyproxy/ratelimit on a Redis of its own.
 func startOriginal(t *testing.T, configDir string, settings ...string) ratelimitv3.RateLimitServiceClient {
 	t.Helper()
 	original(t)
@@ -105,7 +106,7 @@ func freePorts(t *testing.T, count int) (ports []string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer listener.Close() // only when all are found
+		defer listener.Close() // after all ports have been found
 		_, port, _ := net.SplitHostPort(listener.Addr().String())
 		ports = append(ports, port)
 	}
@@ -118,7 +119,7 @@ func startOwn(t testing.TB, configDir string, settings ...string) *Server {
 	return startOn(t, redistest.Start(t).Addr(), configDir, settings...)
 }
 
-// Random configurations and requests get the same answers from both, field by field.
+// Both services give the same answers to random requests under random configurations, field by field.
 func TestDifferential(t *testing.T) {
 	original(t)
 	seed := *seedFlag
@@ -150,7 +151,8 @@ func TestDifferential(t *testing.T) {
 	}
 }
 
-// compare asks both, within one second of the clock, and returns the answers as texts.
+// compare sends a request to both services, and returns the answers as texts. If a second of the clock ends
+// meanwhile, it clears the times in them.
 func compare(t *testing.T, theirs, ours ratelimitv3.RateLimitServiceClient, request *ratelimitv3.RateLimitRequest, seen *tally) (want, got string) {
 	t.Helper()
 	began := time.Now().Unix()
@@ -173,7 +175,7 @@ func compare(t *testing.T, theirs, ours ratelimitv3.RateLimitServiceClient, requ
 	return a.text(), b.text()
 }
 
-// tally counts what was answered.
+// tally counts kinds of answers.
 type tally struct{ over, errors, metadata, limited, descriptorsOver int }
 
 func (n *tally) count(a answer) {
@@ -196,7 +198,7 @@ func (n *tally) count(a answer) {
 	}
 }
 
-// text is all fields, in one order. Errors are told by their codes: the sentences differ.
+// text returns all fields, in a fixed order. An error is represented by its code, because the sentences differ.
 func (a answer) text() string {
 	if a.err != nil {
 		return "error " + status.Code(a.err).String()
@@ -204,11 +206,11 @@ func (a answer) text() string {
 	response := proto.CloneOf(a.response)
 	for _, s := range response.GetStatuses() {
 		if l := s.GetCurrentLimit(); l.GetUnitMultiplier().GetValue() <= 1 && l != nil {
-			l.UnitMultiplier = nil // the original never says it: a known defect
+			l.UnitMultiplier = nil // the original never shows it: a known defect
 		}
 	}
 	for _, d := range response.GetDynamicMetadata().GetFields()["descriptors"].GetListValue().GetValues() {
-		// The form of a message as text is random on purpose.
+		// The text form of a message is random on purpose.
 		if l := d.GetStructValue().GetFields()["limit"]; l != nil {
 			d.GetStructValue().Fields["limit"].Kind = nil
 		}
@@ -220,8 +222,8 @@ func (a answer) text() string {
 	return fmt.Sprintf("%s %x", strings.ReplaceAll(protojson.Format(response), "\n", ""), text)
 }
 
-// awaitMiddleOfHour skips a test that would see an hour end, at which both begin anew, but not
-// at the same instant.
+// awaitMiddleOfHour skips a test that would see the end of an hour. Both services start new windows then, but not at
+// the same instant.
 func awaitMiddleOfHour(t *testing.T) {
 	t.Helper()
 	if left := time.Until(time.Now().Truncate(time.Hour).Add(time.Hour)); left < 3*time.Minute {
@@ -229,7 +231,7 @@ func awaitMiddleOfHour(t *testing.T) {
 	}
 }
 
-// generator makes configurations, and requests for what is in them.
+// generator makes random configurations, and requests that match them.
 type generator struct {
 	*rand.Rand
 	paths [][]part
@@ -238,7 +240,7 @@ type generator struct {
 	pools int
 }
 
-// part is a descriptor of a path: a key, and values that it may match.
+// part is a descriptor of a path: a key, and values to send for it.
 type part struct {
 	key    string
 	values []string
@@ -246,8 +248,8 @@ type part struct {
 
 func newGenerator(seed uint64) *generator {
 	g := &generator{Rand: rand.New(rand.NewPCG(seed, 0))}
-	// The original tells counters of one descriptor apart by when their windows began, and
-	// not by their lengths: a known defect, which has a test of its own.
+	// The original distinguishes the counters of a descriptor by when their windows began, and not by the windows'
+	// lengths. This is a known defect, which has a test of its own.
 	seen := make(map[int64]bool)
 	for _, unit := range []string{"hour", "day", "week", "month", "year"} {
 		length := map[string]int64{"hour": 1, "day": 24, "week": 168, "month": 720, "year": 8760}[unit] * 3600
@@ -270,8 +272,8 @@ func (g *generator) config() string {
 	return b.String()
 }
 
-// descriptors writes some at one depth. They may have metadata, unless the metric of one above tells
-// values, by which the original loses it: a known defect.
+// descriptors writes descriptors of one level. They may have metadata, unless the metric of one above contains
+// values: the original loses the metadata then, a known defect.
 func (g *generator) descriptors(b *strings.Builder, indent string, path []part, depth int, mayHaveMetadata bool) {
 	used := make(map[string]bool)
 	for range 3 + g.IntN(3) {
@@ -308,9 +310,9 @@ func (g *generator) descriptors(b *strings.Builder, indent string, path []part, 
 	}
 }
 
-// metadata writes values under names that several descriptors have, of which the first counts, and a
-// structure under a name of its own: where two would be merged the original changes its
-// configuration, a known defect.
+// metadata writes values under names that several descriptors share, so that the first one counts, and a structure
+// under a unique name. If two structures were merged, the original would change its own configuration, a known
+// defect.
 func (g *generator) metadata(b *strings.Builder, indent string) {
 	g.pools++
 	fmt.Fprintf(b, "%s  metadata:\n", indent)
@@ -322,7 +324,7 @@ func (g *generator) metadata(b *strings.Builder, indent string) {
 	}
 }
 
-// limit writes a limit, and reports whether its metric tells values.
+// limit writes a limit, and reports whether its metric contains values.
 func (g *generator) limit(b *strings.Builder, indent string) (tellsValues bool) {
 	for _, flag := range []string{"shadow_mode", "quota_mode"} {
 		if g.chance(12) {
@@ -385,16 +387,16 @@ func (g *generator) descriptor() *commonv3.RateLimitDescriptor {
 	}
 	if g.chance(12) {
 		unit := typev3.RateLimitUnit_value[strings.ToUpper(g.pick(g.units...))]
-		if unit == 0 { // which ends the original's process
+		if unit == 0 { // an unknown unit would end the original's process
 			unit = int32(typev3.RateLimitUnit_HOUR)
 		}
 		d.Limit = &commonv3.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: []uint32{0, 1, 7, 50}[g.IntN(4)], Unit: typev3.RateLimitUnit(unit)}
-		if g.chance(30) { // above 1 the original counts by one unit all the same: a known defect
+		if g.chance(30) { // no more than 1: above it the original ignores the multiplier, a known defect
 			d.Limit.UnitMultiplier = wrapperspb.UInt32(uint32(g.IntN(2)))
 		}
 	}
-	// The original charges what is to be given back, a known defect: both agree where nothing is
-	// to be charged, or no limit applies.
+	// The original charges hits that should be given back, a known defect. The services agree only where there is
+	// nothing to charge or no limit applies.
 	if g.chance(8) {
 		d.IsNegativeHits = true
 		if g.chance(50) {

@@ -7,7 +7,7 @@ import (
 	"github.com/tierlimit/tierlimit/internal/redistest"
 )
 
-// The example's limits hold what its Envoy asks: an address, a path, a tenant.
+// The example's limits apply to the descriptors that its Envoy sends: an address, a path, a tenant.
 func TestEnvoyExample(t *testing.T) {
 	client := startOn(t, redistest.Shared(t).Addr(), "../examples/envoy", "CACHE_KEY_PREFIX="+redistest.Prefix()).client(t)
 	expect(t, client, asking("example remote_address=10.0.0.1 path=/"), "OK: OK 59, OK")

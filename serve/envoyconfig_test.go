@@ -21,9 +21,9 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-// The example's Envoy configuration is one: it reads as Envoy's own messages, without unknown
-// fields or types, and keeps to their rules. (It takes a minute to compile, and so CI only vets
-// it: go -C serve test -tags envoy -run TestEnvoyConfiguration .)
+// The example's Envoy configuration is valid: it parses as Envoy's own messages, without unknown fields or types, and
+// passes their validation. (The test takes a minute to compile, so CI only vets it. To run it: go -C serve test -tags
+// envoy -run TestEnvoyConfiguration .)
 func TestEnvoyConfiguration(t *testing.T) {
 	text, err := os.ReadFile("../examples/envoy/envoy.yaml")
 	must(t, err)

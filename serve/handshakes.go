@@ -8,16 +8,16 @@ import (
 	"github.com/tierlimit/tierlimit/serve/internal/transport"
 )
 
-// handshakes is a listener that knows which of its connections are in their handshake. A gRPC server
-// that ends waits for those, two minutes at most, before it tells its clients to go elsewhere: a client
-// that connects and sends nothing, such as a load balancer's probe, would hold up the end.
+// handshakes is a listener that knows which of its connections are in their handshake. A gRPC server that ends waits
+// for them, for up to two minutes, before it tells its clients to go elsewhere. A client that connects and sends
+// nothing, such as a load balancer's probe, would hold up the end for that long.
 type handshakes struct {
 	net.Listener
-	within time.Duration // for a handshake that is under way when the service ends
+	within time.Duration // time for handshakes that are not done when the service ends
 
 	mu      sync.Mutex // guards the rest
 	open    map[*shaking]struct{}
-	endedBy time.Time // zero: the service does not end
+	endedBy time.Time // zero: the service is not ending
 }
 
 func newHandshakes(l net.Listener, within time.Duration) *handshakes {
@@ -37,7 +37,7 @@ func (h *handshakes) Accept() (net.Conn, error) {
 	return c, nil
 }
 
-// end leaves the handshakes that are under way, or begin, only a short time.
+// end gives handshakes that are in progress, and those that begin later, only a short time.
 func (h *handshakes) end() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -47,7 +47,7 @@ func (h *handshakes) end() {
 	}
 }
 
-// shaking is a connection that gRPC gives a deadline for its handshake, and none once that is done.
+// shaking is a connection. gRPC gives it a deadline for its handshake and clears the deadline after it.
 type shaking struct {
 	net.Conn
 	of *handshakes

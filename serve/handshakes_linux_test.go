@@ -9,9 +9,9 @@ import (
 	"github.com/tierlimit/tierlimit/serve/internal/transport"
 )
 
-// The kernel ends connections whose other side takes nothing.
+// The kernel ends connections whose other side acknowledges nothing.
 func TestUserTimeout(t *testing.T) {
-	const tcpUserTimeout, want = 0x12, 20_000 // the kernel's number of it, and ms
+	const tcpUserTimeout, want = 0x12, 20_000 // the kernel's option number, and ms
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
 	defer listener.Close()

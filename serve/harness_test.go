@@ -26,7 +26,7 @@ func dial(t testing.TB, address string) ratelimitv3.RateLimitServiceClient {
 	return ratelimitv3.NewRateLimitServiceClient(connection)
 }
 
-// startOn starts this service on a Redis, patient, and on free ports.
+// startOn starts this service on a Redis, with a long deadline and on free ports.
 func startOn(t testing.TB, redis, configDir string, settings ...string) *Server {
 	t.Helper()
 	environ := append([]string{
@@ -79,7 +79,7 @@ func ask(t *testing.T, client ratelimitv3.RateLimitServiceClient, request *ratel
 	return answer{response, err}
 }
 
-// protoMessage is a message as gRPC sends it.
+// protoMessage returns a message in gRPC's framing.
 func protoMessage(m proto.Message) ([]byte, error) {
 	text, err := proto.Marshal(m)
 	return append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(text))), text...), err

@@ -11,12 +11,12 @@ import (
 // healthName is the name of the service in grpc.health.v1.
 const healthName = "ratelimit"
 
-// healthState says whether the service is to be sent requests: over HTTP and gRPC.
+// healthState answers health checks over HTTP and gRPC: whether clients should send requests to the service.
 type healthState struct {
 	grpc *health.Server
 
 	mu     sync.Mutex      // guards broken
-	broken map[string]bool // by part
+	broken map[string]bool // by name of the part
 }
 
 func newHealth(broken ...string) *healthState {
@@ -28,14 +28,14 @@ func newHealth(broken ...string) *healthState {
 	return h
 }
 
-// set says of a part of the service whether it works.
+// set records whether a part of the service works.
 func (h *healthState) set(part string, works bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.put(part, works)
 }
 
-// begin is set for what was so before anything was said of the part: what has been said since stays.
+// begin records the initial state of a part. It does nothing if the part's state has been set already.
 func (h *healthState) begin(part string, works bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -44,7 +44,7 @@ func (h *healthState) begin(part string, works bool) {
 	}
 }
 
-// put is for who holds the lock.
+// put is set for callers that hold the lock.
 func (h *healthState) put(part string, works bool) {
 	h.broken[part] = !works
 	status := healthv1.HealthCheckResponse_SERVING

@@ -2,8 +2,8 @@ package serve
 
 import "testing"
 
-// What is said of a part meanwhile stays: that Redis was there when the limiter was opened does not hide that it has been lost
-// since, nor the other way round.
+// A state that was set for a part before begin stays. That Redis answered when the limiter was opened does not hide
+// that it has been lost since, and the reverse.
 func TestHealthOfTheBeginning(t *testing.T) {
 	for _, test := range []struct {
 		what            string

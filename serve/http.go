@@ -16,10 +16,10 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 )
 
-// longestJSON is how many bytes a request over HTTP may have: as many as one over gRPC.
+// longestJSON is how many bytes a request over HTTP may have, which is as many as a request over gRPC.
 const longestJSON = 4 << 20
 
-// newHTTPServer bounds how long a client may take.
+// newHTTPServer returns a server that bounds the time that a client may take.
 func newHTTPServer(handler http.Handler) *http.Server {
 	return &http.Server{Handler: handler, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute, MaxHeaderBytes: 64 << 10}
 }
@@ -27,8 +27,8 @@ func newHTTPServer(handler http.Handler) *http.Server {
 // longestBody is how long a client may take to send a request.
 const longestBody = 10 * time.Second
 
-// jsonHandler answers requests in protobuf's JSON form: 200 if they may go on, 429 if not, 400
-// for mistakes. One that is not there within a time is not waited for.
+// jsonHandler answers requests in protobuf's JSON form: 200 if they are within their limits, 429 if not, and 400 for
+// mistakes. A request that has not arrived within the given time is answered 408.
 func jsonHandler(decide func(*ratelimitv3.RateLimitRequest) (*ratelimitv3.RateLimitResponse, error), within time.Duration) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if err := http.NewResponseController(w).SetReadDeadline(time.Now().Add(within)); err != nil {
@@ -69,7 +69,7 @@ func jsonHandler(decide func(*ratelimitv3.RateLimitRequest) (*ratelimitv3.RateLi
 
 func httpError(w http.ResponseWriter, code int) { http.Error(w, http.StatusText(code), code) }
 
-// debugHandler serves what operators look at; its root lists it.
+// debugHandler serves the pages for operators. The root page lists them.
 func (s *Server) debugHandler() http.Handler {
 	mux := http.NewServeMux()
 	pages := map[string]string{
@@ -82,7 +82,7 @@ func (s *Server) debugHandler() http.Handler {
 	}
 	mux.HandleFunc("/rlconfig", func(w http.ResponseWriter, _ *http.Request) {
 		if c := s.service.Config(); c != nil {
-			_ = c.Dump(w) // an error is that the client has gone
+			_ = c.Dump(w) // an error means that the client has disconnected
 		}
 	})
 	mux.HandleFunc("/stats", func(w http.ResponseWriter, _ *http.Request) { _, _ = s.stats.WriteTo(w) })
@@ -98,7 +98,7 @@ func (s *Server) debugHandler() http.Handler {
 	return mux
 }
 
-// endHTTP lets requests under way end, for a while.
+// endHTTP lets requests in flight end, for at most within.
 func endHTTP(server *http.Server, within time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()

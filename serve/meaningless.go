@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// meaningless are variables of envoyproxy/ratelimit that do nothing here, and why.
+// meaningless maps variables of envoyproxy/ratelimit that have no effect here to the reason.
 var meaningless = map[string]string{
 	"EXPIRATION_JITTER_MAX_SECONDS":                 "keys expire when they can no longer change a decision",
 	"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT":       "set an algorithm for limits that denied requests must not count against, such as fixed-window",
@@ -32,14 +32,14 @@ var meaningless = map[string]string{
 	"CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL": "XDS_CLIENT_BACKOFF_INITIAL_INTERVAL says when to try again",
 }
 
-// meaninglessGroups are beginnings of names of such variables.
+// meaninglessGroups maps prefixes of the names of such variables to the reason.
 var meaninglessGroups = map[string]string{
 	"MEMCACHE_":             "counts are in Redis",
 	"TRACING_":              "there is no tracing",
 	"DOG_STATSD_MOGRIFIER_": "names are sent as they are: map them where they are received",
 }
 
-// meaninglessWithoutRedisTLS are those that say how connections to Redis are encrypted.
+// meaninglessWithoutRedisTLS has the variables that configure TLS to Redis.
 var meaninglessWithoutRedisTLS = map[string]string{
 	"REDIS_TLS_CLIENT_CERT":                "connections to Redis are not encrypted (REDIS_TLS)",
 	"REDIS_TLS_CLIENT_KEY":                 "connections to Redis are not encrypted (REDIS_TLS)",
@@ -47,7 +47,7 @@ var meaninglessWithoutRedisTLS = map[string]string{
 	"REDIS_TLS_SKIP_HOSTNAME_VERIFICATION": "connections to Redis are not encrypted (REDIS_TLS)",
 }
 
-// meaninglessWithoutXDSTLS are those that say how the connection to the control plane is encrypted.
+// meaninglessWithoutXDSTLS has the variables that configure TLS to the control plane.
 var meaninglessWithoutXDSTLS = map[string]string{
 	"CONFIG_GRPC_XDS_CLIENT_TLS_CERT":   "the connection to the control plane is not encrypted (CONFIG_GRPC_XDS_SERVER_USE_TLS)",
 	"CONFIG_GRPC_XDS_CLIENT_TLS_KEY":    "the connection to the control plane is not encrypted (CONFIG_GRPC_XDS_SERVER_USE_TLS)",
@@ -55,14 +55,14 @@ var meaninglessWithoutXDSTLS = map[string]string{
 	"CONFIG_GRPC_XDS_SERVER_TLS_SAN":    "the connection to the control plane is not encrypted (CONFIG_GRPC_XDS_SERVER_USE_TLS)",
 }
 
-// harmless are values of theirs that ask for nothing.
+// harmless has values of such variables that ask for nothing and need no warning.
 var harmless = map[string][]string{
 	"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT": {"false", "0"},
 	"TRACING_ENABLED":                         {"false", "0"},
 	"REDIS_TLS_SKIP_HOSTNAME_VERIFICATION":    {"false", "0"},
 }
 
-// meaninglessWithoutStatsd are those that say how statistics are sent to statsd.
+// meaninglessWithoutStatsd has the variables that configure sending to statsd.
 var meaninglessWithoutStatsd = map[string]string{
 	"EXTRA_TAGS":           "statistics are not sent to statsd; set labels where Prometheus reads them",
 	"STATSD_HOST":          "statistics are not sent to statsd (USE_STATSD)",
@@ -71,7 +71,7 @@ var meaninglessWithoutStatsd = map[string]string{
 	"STATS_FLUSH_INTERVAL": "statistics are not sent to statsd (USE_STATSD)",
 }
 
-// meaninglessWithoutTLS are those that say how connections are encrypted and clients known.
+// meaninglessWithoutTLS has the variables that configure TLS and the authentication of clients.
 var meaninglessWithoutTLS = map[string]string{
 	"GRPC_SERVER_TLS_CERT":   "connections are not encrypted (GRPC_SERVER_USE_TLS)",
 	"GRPC_SERVER_TLS_KEY":    "connections are not encrypted (GRPC_SERVER_USE_TLS)",
@@ -79,19 +79,19 @@ var meaninglessWithoutTLS = map[string]string{
 	"GRPC_CLIENT_TLS_SAN":    "clients need no certificate, as connections are not encrypted (GRPC_SERVER_USE_TLS)",
 }
 
-// meaninglessWithoutRedis are those that say what to do until Redis is there.
+// meaninglessWithoutRedis has the variables that matter only until Redis can be reached.
 var meaninglessWithoutRedis = map[string]string{
 	"TIERLIMIT_FLEET_SIZE": "no Redis is named (REDIS_URL): this process counts alone",
 	"TIERLIMIT_FLEET_FILE": "no Redis is named (REDIS_URL): this process counts alone",
 }
 
-// meaningless is a line for each variable that is set and does nothing.
+// meaningless returns a line for each variable that is set and has no effect.
 func (e *environment) meaningless(s *Settings) (lines []string) {
 	if format := e.text("LOG_FORMAT", "text"); !strings.EqualFold(format, "text") && !strings.EqualFold(format, "json") {
 		lines = append(lines, fmt.Sprintf("LOG_FORMAT is %q, must be text or json: lines are written as text", format))
 	}
 	depends := []struct {
-		idle bool // these do nothing
+		idle bool // the variables in why have no effect
 		why  map[string]string
 	}{
 		{s.Statsd.Network == "", meaninglessWithoutStatsd},
@@ -124,7 +124,7 @@ func (e *environment) meaningless(s *Settings) (lines []string) {
 	return lines
 }
 
-// encryptsRedis reports whether connections to Redis, or to one of two, are encrypted.
+// encryptsRedis reports whether connections to Redis, or to at least one of two, are encrypted.
 func (s *Settings) encryptsRedis() bool {
 	encrypts := func(r *RedisSettings) bool { return r.TLS || strings.Contains(r.URL, "rediss://") }
 	return encrypts(&s.Redis) || s.PerSecond && encrypts(&s.PerSecondRedis)

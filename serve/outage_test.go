@@ -29,8 +29,8 @@ descriptors:
   - {key: closed, rate_limit: {unit: hour, requests_per_unit: 100, outage: deny}}
 `
 
-// Redis gone is no error: this instance's share of the limit decides, which is said by a header
-// and a metric; and when Redis is back it decides again, and knows what was granted meanwhile.
+// The loss of Redis is not an error: this instance's share of each limit decides, and a header and a metric say so.
+// When Redis is back, it decides again, and knows what was granted meanwhile.
 func TestRedisKilled(t *testing.T) {
 	redis := redistest.Start(t)
 	server := startOn(t, redis.Addr(), configDir(t, lossy), "TIERLIMIT_DEADLINE=100ms", "LIMIT_RESPONSE_HEADERS_ENABLED=true", "REDIS_HEALTH_CHECK_ACTIVE_CONNECTION=true")
@@ -80,7 +80,7 @@ func TestRedisKilled(t *testing.T) {
 	}
 }
 
-// A service that ends just after Redis has come back charges there what it granted meanwhile, although the
+// A service that ends just after Redis has come back charges Redis for what it granted meanwhile, although its
 // limiter does not know yet that Redis is back.
 func TestEndChargesRedis(t *testing.T) {
 	redis := redistest.Start(t)
@@ -112,7 +112,7 @@ func TestEndChargesRedis(t *testing.T) {
 	}
 }
 
-// A service that ends while Redis is lost waits for it a few seconds only.
+// A service that ends while Redis is lost waits for Redis only a few seconds.
 func TestEndWithoutRedis(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
@@ -134,8 +134,8 @@ func TestEndWithoutRedis(t *testing.T) {
 	}
 }
 
-// A Redis that hangs costs nobody more than the deadline, and nobody gets an error within what
-// Envoy waits.
+// A Redis that hangs costs no caller more than the deadline, and no caller gets an error within the time that Envoy
+// waits.
 func TestRedisHangs(t *testing.T) {
 	redis := redistest.Start(t)
 	const deadline = 300 * time.Millisecond
@@ -174,7 +174,7 @@ func TestRedisHangs(t *testing.T) {
 	}
 }
 
-// Without Redis at the start the service starts, and decides.
+// A service starts without Redis, and decides.
 func TestStartsWithoutRedis(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t)
@@ -188,8 +188,8 @@ func TestStartsWithoutRedis(t *testing.T) {
 	}
 }
 
-// An instance that starts without Redis assumes a fleet and grants its share only: ten instances
-// unless a setting or a file says otherwise (law 11).
+// An instance that starts without Redis assumes a fleet and grants only its share. It assumes ten instances unless a
+// setting or a file says otherwise (law 11).
 func TestFleetOfWhoStartsWithoutRedis(t *testing.T) {
 	redis, prefix := redistest.Start(t), "CACHE_KEY_PREFIX="+redistest.Prefix()
 	dir, file := configDir(t, lossy), filepath.Join(t.TempDir(), "fleet")
@@ -219,7 +219,7 @@ func TestFleetOfWhoStartsWithoutRedis(t *testing.T) {
 	}
 }
 
-// get reads a page of what is served over HTTP.
+// get returns the status code and body of one of the server's pages.
 func get(t *testing.T, s *Server, what, path string) (code int, body string) {
 	t.Helper()
 	response, err := http.Get("http://" + s.Addr(what).String() + path)
@@ -234,11 +234,11 @@ func get(t *testing.T, s *Server, what, path string) (code int, body string) {
 	return response.StatusCode, string(text)
 }
 
-// A configuration that is being read does not hold up the end.
+// A configuration that is being read does not delay the end.
 func TestEndWhileReading(t *testing.T) {
 	t.Parallel()
 	server := startOn(t, "", configDir(t, lossy), "REDIS_URL=")
-	server.loading.Lock() // as it is during a load
+	server.loading.Lock() // as during a load
 	must(t, os.WriteFile(filepath.Join(server.settings.ConfigDir, "f0.yaml"), []byte(lossy+"  - {key: new}\n"), 0o600))
 	time.Sleep(10 * server.settings.LookEvery)
 	ended := make(chan struct{})
@@ -259,7 +259,7 @@ func TestEndWhileReading(t *testing.T) {
 	}
 }
 
-// A start that is given up while the configuration is read ends, and nothing listens.
+// If a start is canceled while the configuration is read, Start returns an error and nothing listens.
 func TestStartIsGivenUp(t *testing.T) {
 	t.Parallel()
 	s, _, err := FromEnvironment([]string{"RUNTIME_ROOT=" + configDir(t, lossy), "HOST=127.0.0.1", "GRPC_HOST=127.0.0.1", "DEBUG_HOST=127.0.0.1", "PORT=0", "GRPC_PORT=0", "DEBUG_PORT=0", "USE_PROMETHEUS=false", "USE_STATSD=false"})

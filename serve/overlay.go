@@ -8,18 +8,18 @@ import (
 	"github.com/tierlimit/tierlimit/serve/internal/config"
 )
 
-// overlayWatch follows the file of TIERLIMIT_OVERLAY, as [watch] does the configuration's files.
+// overlayWatch follows the file that TIERLIMIT_OVERLAY names, as [watch] follows the configuration files.
 type overlayWatch struct {
 	server    *Server
 	seen      []byte // at the last look
 	inForce   []byte
-	refused   []byte // what could not be put in force,
-	refusedAt int    // beside the configuration of this number
-	failed    string // what was told last of a file that cannot be read
+	refused   []byte // the overlay that did not fit,
+	refusedAt int    // with the configuration of this number
+	failed    string // the last error that was logged about an unreadable file
 }
 
-// begin reads the file before the first configuration is loaded. A service never runs without
-// the overlay that it is told to have.
+// begin reads the file before the first configuration is loaded. If an overlay is set, a service never runs without
+// one.
 func (w *overlayWatch) begin() error {
 	path := w.server.settings.Overlay
 	overlay, text, err := readOverlay(path)
@@ -39,8 +39,8 @@ func readOverlay(path string) (*config.Overlay, []byte, error) {
 	return overlay, text, err
 }
 
-// again puts a file that has changed in force, once two looks have seen the same. One that does
-// not fit the configuration is tried again beside the next.
+// again puts a changed file in force once two consecutive looks have seen the same content. An overlay that does not
+// fit the configuration is tried again with the next configuration.
 func (w *overlayWatch) again() {
 	s := w.server
 	overlay, text, err := readOverlay(s.settings.Overlay)
@@ -77,7 +77,7 @@ func (w *overlayWatch) again() {
 	s.log.Info("the overlay is in force", "file", s.settings.Overlay)
 }
 
-// tell says once what is wrong with the file.
+// tell logs an error of the file, and does not repeat it while it stays the same.
 func (w *overlayWatch) tell(err error) {
 	if w.failed == err.Error() {
 		return

@@ -14,10 +14,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// options are those of a client. REDIS_URL is host:port, a path, or a redis:// URL; of Sentinel
-// the master's name and host:port of each sentinel, of a Cluster host:port of some masters,
-// with commas in between. As in the original, what REDIS_AUTH and REDIS_SENTINEL_AUTH say goes before
-// what a URL does, and the URL of a sentinel says how to reach the sentinel.
+// options returns the options of a client. REDIS_URL is host:port, a path, or a redis:// URL. For Sentinel it is the
+// master's name and host:port of each sentinel, and for a Cluster host:port of some masters, separated by commas. As
+// in envoyproxy/ratelimit, REDIS_AUTH and REDIS_SENTINEL_AUTH override the credentials in a URL, and a sentinel's URL
+// says how to reach that sentinel.
 func (s *RedisSettings) options(prefix string) (*redis.UniversalOptions, error) {
 	o := &redis.UniversalOptions{
 		// A trip takes one connection, however many calls share it.
@@ -66,8 +66,8 @@ func (s *RedisSettings) options(prefix string) (*redis.UniversalOptions, error) 
 	return o, nil
 }
 
-// isAddress reports whether a text can be dialed: it is host:port, or a path, which begins with a slash
-// as the client has it.
+// isAddress reports whether text can be dialed: it is host:port or a path. Like the client, it takes text that begins
+// with a slash for a path.
 func isAddress(text string) bool {
 	if strings.HasPrefix(text, "/") {
 		return true
@@ -87,7 +87,7 @@ func userAndPassword(auth string) (user, password string) {
 	return "", auth
 }
 
-// shown is where Redis is, without passwords.
+// shown returns where Redis is, without passwords.
 func (s *RedisSettings) shown() string { return s.Type + " " + s.shownURL() }
 
 func (s *RedisSettings) shownURL() string {
@@ -111,7 +111,7 @@ func (f *RedisTLSFiles) config() (*tls.Config, error) {
 		}
 		c.RootCAs = pool
 	}
-	if f.SkipHostname { // who issued the certificate is checked all the same
+	if f.SkipHostname { // the certificate's issuer is still checked
 		c.VerifyPeerCertificate = issuedBy(c.RootCAs)
 	}
 	if f.Certificate != "" {
@@ -124,8 +124,8 @@ func (f *RedisTLSFiles) config() (*tls.Config, error) {
 	return c, nil
 }
 
-// issuedBy checks that one of a pool issued a certificate, or if it is nil, one that the system
-// trusts.
+// issuedBy returns a function that checks that a certificate of the pool issued the server's certificate. If the pool
+// is nil, the system's trusted certificates are used.
 func issuedBy(pool *x509.CertPool) func([][]byte, [][]*x509.Certificate) error {
 	return func(raw [][]byte, _ [][]*x509.Certificate) error {
 		between := x509.NewCertPool()
@@ -149,7 +149,7 @@ func issuedBy(pool *x509.CertPool) func([][]byte, [][]*x509.Certificate) error {
 	}
 }
 
-// readCertificates reads the certificates in the file that a variable names.
+// readCertificates reads certificates from a file. The variable that names the file is for errors.
 func readCertificates(variable, path string) (*x509.CertPool, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {

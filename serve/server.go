@@ -18,7 +18,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
-	_ "google.golang.org/grpc/encoding/gzip" // which clients may compress with: the original reads it
+	_ "google.golang.org/grpc/encoding/gzip" // lets clients compress with gzip, which envoyproxy/ratelimit also accepts
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 
 	"github.com/tierlimit/tierlimit/embedded"
@@ -33,7 +33,7 @@ import (
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
-// Server is a rate limit service that runs. Close it.
+// Server is a running rate limit service. Close ends it.
 type Server struct {
 	settings Settings
 	log      *slog.Logger
@@ -46,37 +46,37 @@ type Server struct {
 	statsd   *statsd.Sender // nil: none
 
 	grpc      *grpc.Server
-	greeting  *handshakes // of gRPC's clients
+	greeting  *handshakes // of connections that are still in their gRPC handshake
 	http      []*http.Server
-	listeners map[string]net.Listener // by what is served
+	listeners map[string]net.Listener // by name, see Addr
 
 	loading sync.Mutex    // guards what follows
 	files   []config.File // in force
 	overlay *config.Overlay
 	loaded  int           // how many configurations have been put in force
-	refused []config.File // the last that could not be put in force, if that was tried last
+	refused []config.File // the files of the last attempt to load, if they were refused
 
 	life       context.Context // ends when the service begins to end
 	stop       context.CancelFunc
-	following  sync.WaitGroup // who reads configurations
+	following  sync.WaitGroup // goroutines that read configurations
 	background sync.WaitGroup
 	failed     chan error
 	closing    sync.Once
 }
 
-// endWithin is how long requests under way may take when the server ends, and greetWithin is how long
-// handshakes may take of it: clients are told to go elsewhere when these are done. A configuration that is
-// being read is waited for no longer than readWithin, when all else has ended.
+// endWithin is how long requests in flight may take when the server ends, and greetWithin is how much of that time
+// handshakes may take: clients are told to go elsewhere only after the handshakes are done. After everything else has
+// ended, Close waits at most readWithin for a configuration that is being read.
 const (
 	endWithin   = 10 * time.Second
 	greetWithin = time.Second
 	readWithin  = time.Second
 )
 
-// Start starts a service. It listens when Start returns. Without Redis, or a configuration
-// that can be read, it starts all the same: the first is an outage, and the second is waited
-// for. Errors wrap [ErrInvalidSetting], or are those of listening, or ctx's if it ends before the
-// service listens: it takes seconds to read hundreds of thousands of limits. Later ctx means nothing.
+// Start starts a service, which is listening when Start returns. It also starts without Redis, which is an outage,
+// and without a readable configuration, which it then waits for. Errors wrap [ErrInvalidSetting], come from
+// listening, or are ctx's error if ctx ends before the service listens: reading hundreds of thousands of limits takes
+// seconds. Once the service listens, ctx has no effect.
 func Start(ctx context.Context, s Settings, log *slog.Logger) (*Server, error) {
 	server := &Server{settings: s, log: log, stats: &stats.Set{}, listeners: make(map[string]net.Listener), failed: make(chan error, 8)}
 	server.life, server.stop = context.WithCancel(context.Background())
@@ -99,7 +99,7 @@ func (s *Server) start(ctx context.Context) error {
 	if s.settings.HealthyWithConfig {
 		s.health.set("config", false)
 	}
-	if !s.settings.HealthyAtOnce { // the original does not listen until then
+	if !s.settings.HealthyAtOnce { // envoyproxy/ratelimit does not even listen before its first configuration
 		s.health.set("first config", false)
 	}
 	if err := s.openLimiters(registry); err != nil {
@@ -130,7 +130,7 @@ func (s *Server) start(ctx context.Context) error {
 	if err := s.serveHTTP("http", s.settings.HTTP, api); err != nil {
 		return err
 	}
-	if err := s.serveHTTP("debug", s.settings.Debug, s.debugHandler()); err != nil { // requests are answered without it
+	if err := s.serveHTTP("debug", s.settings.Debug, s.debugHandler()); err != nil { // not needed to answer requests
 		s.log.Error("what operators look at is not served", "error", err)
 	}
 	s.sendStatistics(ctx)
@@ -148,7 +148,7 @@ func (s *Server) start(ctx context.Context) error {
 	return nil
 }
 
-// sendStatistics sends them to statsd again and again, if they are to be sent. Nobody waits for it.
+// sendStatistics starts sending statistics to statsd at intervals, if statsd is set. No request waits for it.
 func (s *Server) sendStatistics(ctx context.Context) {
 	if s.settings.Statsd.Network == "" {
 		return
@@ -165,7 +165,7 @@ func (s *Server) sendStatistics(ctx context.Context) {
 			case <-ticker.C:
 			}
 			err := s.statsd.Flush(ctx)
-			if err != nil && !failing && ctx.Err() == nil { // once
+			if err != nil && !failing && ctx.Err() == nil { // log only the first of several failures
 				level := slog.LevelInfo
 				if s.settings.statsdWanted {
 					level = slog.LevelWarn
@@ -203,12 +203,12 @@ func (s *Server) followConfig(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	_ = connection.Close() // the settings can be used
+	_ = connection.Close() // dial has checked the settings, which is all that is needed here
 	s.following.Go(func() { (&subscription{server: s}).run(ctx) })
 	return nil
 }
 
-// openLimiters opens the way to Redis, or to each of two.
+// openLimiters opens a limiter on Redis, or on each of the two if limits per second have a Redis of their own.
 func (s *Server) openLimiters(registry *prometheus.Registry) error {
 	if !s.settings.PerSecond {
 		var err error
@@ -226,10 +226,10 @@ func (s *Server) openLimiters(registry *prometheus.Registry) error {
 	return err
 }
 
-// embeddedDeadline is for the embedded Redis, which is slow.
+// embeddedDeadline is the least deadline for the embedded Redis, which is slow.
 const embeddedDeadline = 250 * time.Millisecond
 
-// deadline is the limiter's on a Redis.
+// deadline returns the deadline of the limiter on this Redis.
 func (s *Settings) deadline(where *RedisSettings) time.Duration {
 	if where.URL == "" {
 		return max(s.Deadline, embeddedDeadline)
@@ -237,7 +237,7 @@ func (s *Settings) deadline(where *RedisSettings) time.Duration {
 	return s.Deadline
 }
 
-// within is how long a request may take for all its trips together.
+// within returns how long all trips of one request may take together.
 func (s *Settings) within() time.Duration {
 	if !s.PerSecond {
 		return s.deadline(&s.Redis)
@@ -265,7 +265,7 @@ func (s *Server) open(prefix string, where *RedisSettings, registry prometheus.R
 	return limiter, nil
 }
 
-// openRedis opens a limiter on a Redis, or if none is named on one inside the process.
+// openRedis opens a limiter on a Redis, or on one inside the process if the settings name none.
 func (s *Server) openRedis(prefix string, where *RedisSettings, options ...tiered.Option) (*tiered.Limiter, error) {
 	if where.URL == "" {
 		s.log.Warn("no Redis is named (REDIS_URL): counts are kept in this process, and lost with it")
@@ -276,8 +276,8 @@ func (s *Server) openRedis(prefix string, where *RedisSettings, options ...tiere
 		return nil, err
 	}
 	s.log.Info("Redis", "at", where.shown())
-	// Without either, the library assumes a fleet (law 11): an instance that starts while Redis is
-	// lost must not grant every limit as a whole.
+	// Without either setting, the library assumes a fleet (law 11): an instance that starts while Redis is lost must
+	// not grant the whole of every limit.
 	if s.settings.FleetSize > 0 {
 		options = append(options, tiered.FleetSize(s.settings.FleetSize))
 	}
@@ -330,8 +330,7 @@ func (s *Server) serveGRPC() error {
 	return nil
 }
 
-// removeStaleSocket takes away what a process left that has ended. One that somebody listens
-// at stays.
+// removeStaleSocket removes the socket of a process that has ended. It leaves a socket at which a process listens.
 func removeStaleSocket(path string) {
 	if info, err := os.Stat(path); err != nil || info.Mode()&os.ModeSocket == 0 {
 		return
@@ -343,7 +342,7 @@ func removeStaleSocket(path string) {
 	_ = os.Remove(path)
 }
 
-// addressVariables are those that say where something is served.
+// addressVariables names the variables that set the address of each HTTP server.
 var addressVariables = map[string]string{
 	"http": "HOST, PORT", "debug": "DEBUG_HOST, DEBUG_PORT", "metrics": "PROMETHEUS_ADDR",
 }
@@ -353,7 +352,7 @@ func (s *Server) serveHTTP(what, address string, handler http.Handler) error {
 	if err != nil {
 		return fmt.Errorf("%s (%s): %w", what, addressVariables[what], err)
 	}
-	listener = transport.Ending{Listener: listener} // who reads nothing any more is let go
+	listener = transport.Ending{Listener: listener} // ends connections of clients that no longer read
 	s.listeners[what] = listener
 	s.log.Warn("listening", "for", what, "at", listener.Addr().String())
 	server := newHTTPServer(handler)
@@ -369,8 +368,7 @@ func (s *Server) serveHTTP(what, address string, handler http.Handler) error {
 	return nil
 }
 
-// Addr is where something is listened for: "grpc", "http", "debug" or "metrics"; nil if it is
-// not.
+// Addr returns the address at which "grpc", "http", "debug" or "metrics" is served, or nil if it is not served.
 func (s *Server) Addr(what string) net.Addr {
 	if l := s.listeners[what]; l != nil {
 		return l.Addr()
@@ -378,10 +376,10 @@ func (s *Server) Addr(what string) net.Addr {
 	return nil
 }
 
-// Failed tells when the server can no longer serve.
+// Failed returns a channel that receives an error when the server can no longer serve.
 func (s *Server) Failed() <-chan error { return s.failed }
 
-// load puts configuration files in force, whole or not at all.
+// load puts configuration files in force, either all of them or none.
 func (s *Server) load(files []config.File) error {
 	s.loading.Lock()
 	defer s.loading.Unlock()
@@ -393,11 +391,12 @@ func (s *Server) load(files []config.File) error {
 	return err
 }
 
-// lay puts an overlay in force, whole or not at all. Without a configuration it waits for one.
+// lay puts an overlay in force, either whole or not at all. Without a configuration it only keeps the overlay for the
+// first.
 func (s *Server) lay(overlay *config.Overlay) error {
 	s.loading.Lock()
 	defer s.loading.Unlock()
-	if s.refused != nil && s.put(s.refused, overlay) == nil { // it may have been the overlay's fault
+	if s.refused != nil && s.put(s.refused, overlay) == nil { // the refusal may have been the previous overlay's fault
 		s.refused = nil
 		s.log.Info("the configuration that was refused is in force, beside another overlay")
 		return nil
@@ -409,20 +408,20 @@ func (s *Server) lay(overlay *config.Overlay) error {
 	return s.put(s.files, overlay)
 }
 
-// loads is how many configurations have been put in force.
+// loads returns how many configurations have been put in force.
 func (s *Server) loads() int {
 	s.loading.Lock()
 	defer s.loading.Unlock()
 	return s.loaded
 }
 
-// manyLimits is the number of limits from which on it takes tens of megabytes to read them, several
-// times what is kept of them. Go would collect that only when as much is allocated again, which takes
-// minutes, and keep it for longer.
+// manyLimits is the number of limits from which on put returns free memory to the system. Reading so many limits takes
+// tens of megabytes, several times what is kept. Go would collect that garbage only after as much has been allocated
+// again, which takes minutes, and would keep the memory for longer.
 const manyLimits = 10_000
 
-// put is for who holds loading. When the service ends it gives up, and that is no error of the
-// configuration.
+// put loads the files and puts them in force. The caller holds loading. If the service ends meanwhile, put gives up
+// and does not count that as an error of the configuration.
 func (s *Server) put(files []config.File, overlay *config.Overlay) error {
 	c, err := config.Load(s.life, files, s.settings.MergeDomains, overlay)
 	if s.life.Err() != nil {
@@ -450,8 +449,8 @@ func (s *Server) put(files []config.File, overlay *config.Overlay) error {
 	return nil
 }
 
-// Close ends the service: it says that it is not healthy, lets calls under way end, for 10 s at
-// most, charges in Redis what was granted without it, within 13 s of its beginning, and tells the fleet.
+// Close ends the service. It reports the service as not healthy and lets calls in flight end, for 10 s at most. Then
+// it charges Redis for what was granted without it, within 13 s of the beginning of Close, and leaves the fleet.
 // Closing again does nothing.
 func (s *Server) Close() {
 	s.closing.Do(func() {
@@ -468,17 +467,17 @@ func (s *Server) Close() {
 			s.grpc.GracefulStop()
 			late.Stop()
 		}
-		// Until here /healthcheck has said that the service is not healthy. What is left of the time is for
-		// requests over HTTP, a second at least.
+		// Up to this point /healthcheck has answered that the service is not healthy. Requests over HTTP get the rest
+		// of the time, which is at least one second.
 		var serving sync.WaitGroup
 		for _, server := range s.http {
 			serving.Go(func() { endHTTP(server, max(endWithin-time.Since(began), time.Second)) })
 		}
 		serving.Wait()
 		s.background.Wait()
-		var ending sync.WaitGroup // at the same time, as above
+		var ending sync.WaitGroup // all at the same time, as above
 		if s.statsd != nil {
-			ending.Go(func() { _ = s.statsd.Flush(context.Background()) }) // who is not there has been told of
+			ending.Go(func() { _ = s.statsd.Flush(context.Background()) }) // an error has been logged before
 		}
 		for _, limiter := range []*tiered.Limiter{s.limiters.All, s.limiters.PerSecond} {
 			if limiter == nil {
@@ -504,8 +503,8 @@ func (s *Server) Close() {
 	})
 }
 
-// chargeRest waits until Redis has been charged for what was granted without it, but no longer than within,
-// and not for a Redis that is lost after lostWithin.
+// chargeRest waits until Redis has been charged for what was granted without it, for at most within. If Redis is
+// still lost after lostWithin, it stops waiting.
 func chargeRest(limiter *tiered.Limiter, within time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
@@ -515,9 +514,8 @@ func chargeRest(limiter *tiered.Limiter, within time.Duration) {
 		}
 	})
 	defer lost.Stop()
-	_ = limiter.ChargeRest(ctx) // Close tells what is left
+	_ = limiter.ChargeRest(ctx) // Close logs how much was not charged
 }
 
-// lostWithin is how long a service that ends waits for a Redis that is lost, if units are still to be
-// charged there.
+// lostWithin is how long a service that ends waits for a lost Redis if units have yet to be charged there.
 const lostWithin = 3 * time.Second

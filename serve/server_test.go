@@ -46,7 +46,7 @@ import (
 	"github.com/tierlimit/tierlimit/serve/internal/transport"
 )
 
-// What is served over HTTP beside gRPC.
+// The HTTP servers answer requests, health checks, operators' pages and metrics.
 func TestHTTP(t *testing.T) {
 	server := start(t, shop)
 	post := func(body string) (int, string) {
@@ -97,7 +97,7 @@ func TestHTTP(t *testing.T) {
 		`ratelimit_service_rate_limit_total_hits{domain="shop",key1="base",key2=""} 2`,
 		`ratelimit_service_rate_limit_over_limit{domain="shop",key1="base",key2=""} 1`,
 		`ratelimit_service_should_rate_limit_error{err_type="service_error"} 1`,
-		`ratelimit_service_total_requests{grpc_method="ShouldRateLimit"} 1`, // by gRPC, as in the original
+		`ratelimit_service_total_requests{grpc_method="ShouldRateLimit"} 1`, // gRPC calls only, as in the original
 		`ratelimit_service_response_time_seconds_count{grpc_method="ShouldRateLimit"} 1`,
 		`ratelimit_service_config_load_success 1`,
 		`tierlimit_serve_degraded_total 0`,
@@ -109,8 +109,8 @@ func TestHTTP(t *testing.T) {
 	}
 }
 
-// A service ends in the time that one request may take, although several do not end: one over gRPC, and
-// one of an operator.
+// Close takes no longer than one request may take, even if several requests do not end: here, one over gRPC and one
+// for an operator's page.
 func TestCloseIsBounded(t *testing.T) {
 	t.Parallel()
 	server := start(t, shop)
@@ -128,12 +128,12 @@ func TestCloseIsBounded(t *testing.T) {
 	must(t, err)
 	began := time.Now()
 	server.Close()
-	if took := time.Since(began); took > endWithin*3/2 { // one after the other they take twice as long
+	if took := time.Since(began); took > endWithin*3/2 { // waiting for one after the other takes twice as long
 		t.Errorf("it took %v", took)
 	}
 }
 
-// The memory that it takes to read many limits is given back, once they are in force.
+// The memory used to read many limits is returned to the system once they are in force.
 func TestMemoryOfReadingIsGivenBack(t *testing.T) {
 	forced := func() uint32 {
 		var m runtime.MemStats
@@ -154,14 +154,14 @@ func TestMemoryOfReadingIsGivenBack(t *testing.T) {
 	redistest.Eventually(t, "memory is given back", func() bool { return forced() > before })
 }
 
-// Files are read again when they change, through links as Kubernetes makes them; a mistake
-// changes nothing.
+// Changed files are read again, through the links that Kubernetes makes. A configuration with a mistake changes
+// nothing.
 func TestReload(t *testing.T) {
 	root := t.TempDir()
 	volume := filepath.Join(root, "config")
 	must(t, os.Mkdir(volume, 0o700))
 	version := 0
-	publish := func(text string) { // as the kubelet does
+	publish := func(text string) { // as the kubelet does it
 		version++
 		dir := fmt.Sprintf("..v%d", version)
 		must(t, os.Mkdir(filepath.Join(volume, dir), 0o700))
@@ -181,17 +181,18 @@ func TestReload(t *testing.T) {
 	expect(t, client, asking("d k=v"), "OK: OK 4")
 	publish(of(10))
 	redistest.Eventually(t, "the new file is in force", func() bool { return server.stats.ConfigLoadSuccess.Load() == 2 })
-	expect(t, client, asking("d k=v"), "OK: OK 8") // what was counted counts
+	expect(t, client, asking("d k=v"), "OK: OK 8") // counts continue
 	publish("domain: d\ndescriptors: [{key: k, rate_limit: {unit: eon}}]")
 	redistest.Eventually(t, "the mistake is found", func() bool { return server.stats.ConfigLoadError.Load() == 1 })
 	expect(t, client, asking("d k=v"), "OK: OK 7")
-	// So is one that only shows when rules are made: whole or not at all.
+	// A mistake that only making the rules reveals also changes nothing: a configuration is loaded whole or not at
+	// all.
 	publish(of(3) + "\n---\n")
 	redistest.Eventually(t, "the next is in force", func() bool { return server.stats.ConfigLoadSuccess.Load() == 3 })
 	publish("domain: d\ndescriptors: [{key: k, rate_limit: {unit: year, requests_per_unit: 99}}, {key: l, rate_limit: {unit: year, requests_per_unit: 1000000, need: {above: 0, bytes: 10}}}]")
 	redistest.Eventually(t, "the mistake is found", func() bool { return server.stats.ConfigLoadError.Load() == 2 })
 	expect(t, client, asking("d k=v"), "OVER: OVER 0")
-	must(t, os.Rename(volume, filepath.Join(root, "gone"))) // at once: an empty directory has no limits
+	must(t, os.Rename(volume, filepath.Join(root, "gone"))) // atomically: an empty directory would have no limits
 	redistest.Eventually(t, "the files are missed", func() bool { return server.stats.ConfigLoadError.Load() == 3 })
 	expect(t, client, asking("d k=v"), "OVER: OVER 0")
 	if code, _ := get(t, server, "http", "/healthcheck"); code != http.StatusOK {
@@ -199,12 +200,12 @@ func TestReload(t *testing.T) {
 	}
 }
 
-// Files that change all the time are put in force nevertheless, within a few looks.
+// Files that keep changing are still put in force, within a few looks.
 func TestFilesThatChangeAllTheTime(t *testing.T) {
 	root := configDir(t, shop)
 	s, _, err := FromEnvironment([]string{"RUNTIME_ROOT=" + root, "HOST=127.0.0.1", "GRPC_HOST=127.0.0.1", "DEBUG_HOST=127.0.0.1", "PORT=0", "GRPC_PORT=0", "DEBUG_PORT=0", "USE_PROMETHEUS=false", "USE_STATSD=false"})
 	must(t, err)
-	s.LookEvery = time.Hour // the test looks
+	s.LookEvery = time.Hour // the test calls again itself
 	server, err := Start(t.Context(), s, slog.New(slog.DiscardHandler))
 	must(t, err)
 	defer server.Close()
@@ -220,7 +221,7 @@ func TestFilesThatChangeAllTheTime(t *testing.T) {
 	}
 }
 
-// A file that is taken away while the directory is read is left out.
+// A file that is removed while the directory is read is left out.
 func TestFilesThatGo(t *testing.T) {
 	dir := t.TempDir()
 	r := reading{root: dir}
@@ -229,8 +230,8 @@ func TestFilesThatGo(t *testing.T) {
 	}
 }
 
-// Files beside the directory that begin with its name and a dot count as well, as in the original,
-// unless the root is not to be watched.
+// Files beside the directory whose names begin with its name and a dot count too, as in envoyproxy/ratelimit, unless
+// RUNTIME_WATCH_ROOT is false.
 func TestFilesBesideTheDirectory(t *testing.T) {
 	root := t.TempDir()
 	write := func(name, domain string) {
@@ -283,7 +284,8 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// Health is told over HTTP and gRPC; with that setting, only with a configuration.
+// HTTP and gRPC report the same health. With HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED, the service is healthy only
+// once it has a configuration.
 func TestHealth(t *testing.T) {
 	root := t.TempDir()
 	server := startOn(t, redistest.Shared(t).Addr(), root, "HEALTHY_WITH_AT_LEAST_ONE_CONFIG_LOADED=true")
@@ -301,7 +303,7 @@ func TestHealth(t *testing.T) {
 		before := overGRPC()
 		code, _ := get(t, server, "http", "/healthcheck")
 		is := overGRPC()
-		if before == is && is != (code == http.StatusOK) { // it has not changed in between
+		if before == is && is != (code == http.StatusOK) { // unchanged in between
 			t.Errorf("%v over gRPC, and %d over HTTP", is, code)
 		}
 		return is
@@ -314,7 +316,7 @@ func TestHealth(t *testing.T) {
 	redistest.Eventually(t, "healthy", healthy)
 }
 
-// A server that ends lets calls under way end, and loses no decision.
+// A server that ends lets calls in flight end, so every decision reaches its caller.
 func TestGracefulEnd(t *testing.T) {
 	server := start(t, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: year, requests_per_unit: 1000000}}]")
 	client := server.client(t)
@@ -329,7 +331,7 @@ func TestGracefulEnd(t *testing.T) {
 				case err == nil:
 					answered.Add(1)
 				case status.Code(err) == codes.Unavailable:
-					return // it no longer listens: nobody was asked
+					return // the server no longer listens, so it has not seen the call
 				default:
 					lost.Add(1)
 					t.Error(err)
@@ -351,7 +353,7 @@ func TestGracefulEnd(t *testing.T) {
 	}
 }
 
-// While calls under way end, the service says over HTTP that it is not healthy.
+// While calls in flight end, the health check over HTTP answers that the service is not healthy.
 func TestHealthAtTheEnd(t *testing.T) {
 	t.Parallel()
 	server := start(t, shop)
@@ -380,8 +382,7 @@ func TestHealthAtTheEnd(t *testing.T) {
 	<-ended
 }
 
-// Connections that never complete their handshake do not delay the end, nor keep other clients from being
-// told of it.
+// Connections that never complete their handshake do not delay the end, and other clients are still told of it.
 func TestEndDuringHandshakes(t *testing.T) {
 	t.Parallel()
 	server := start(t, shop)
@@ -395,7 +396,7 @@ func TestEndDuringHandshakes(t *testing.T) {
 	redistest.Eventually(t, "all are accepted", func() bool {
 		server.greeting.mu.Lock()
 		defer server.greeting.mu.Unlock()
-		return len(server.greeting.open) == 3 // without the client's
+		return len(server.greeting.open) == 3 // without the client's connection, whose handshake is done
 	})
 	began := time.Now()
 	server.Close()
@@ -404,7 +405,7 @@ func TestEndDuringHandshakes(t *testing.T) {
 	}
 }
 
-// A Unix socket takes the place of the port; one that a process left behind is in nobody's way.
+// A Unix socket replaces the port, and a stale socket of an ended process does not prevent a start.
 func TestUnixSocket(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
 	left, err := net.ListenUnix("unix", &net.UnixAddr{Name: path})
@@ -415,7 +416,7 @@ func TestUnixSocket(t *testing.T) {
 	expect(t, dial(t, "unix:"+path), asking("shop user=a"), "OK: OK 4")
 }
 
-// Certificates are read again when their files change, and clients are known by theirs.
+// Changed certificates are read again, and only clients with the expected certificate are accepted.
 func TestTLS(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name string) string { return filepath.Join(dir, name) }
@@ -466,7 +467,7 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// A debug port that is taken keeps no service from starting, as in the original.
+// A service starts even if its debug port is taken, as envoyproxy/ratelimit does.
 func TestDebugPortTaken(t *testing.T) {
 	dir := configDir(t, shop)
 	_, port, err := net.SplitHostPort(startOn(t, "", dir).Addr("debug").String())
@@ -478,7 +479,7 @@ func TestDebugPortTaken(t *testing.T) {
 	}
 }
 
-// Certificates that cannot be read again are told once, and not when they are well.
+// An error about unreadable certificates is logged once, and again only after a valid certificate was read.
 func TestBrokenCertificates(t *testing.T) {
 	dir := t.TempDir()
 	authority := newAuthority(t)
@@ -507,8 +508,7 @@ func TestBrokenCertificates(t *testing.T) {
 	}
 }
 
-// A certificate that has expired, or does not count yet, does not replace one that counts; it does replace
-// one that has expired.
+// A certificate that has expired or is not valid yet does not replace a valid one. It does replace an expired one.
 func TestExpiredCertificates(t *testing.T) {
 	dir := t.TempDir()
 	authority := newAuthority(t)
@@ -545,8 +545,8 @@ func TestExpiredCertificates(t *testing.T) {
 	expect(4, 3, "")
 }
 
-// With no look at the name in Redis's certificate, who issued it is looked at all the same: one
-// that is named, or else the system.
+// If the name in Redis's certificate is not checked, its issuer still is: it must be the named authority, or
+// otherwise one that the system trusts.
 func TestRedisCertificateOfAnyName(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name string) string { return filepath.Join(dir, name) }
@@ -575,7 +575,7 @@ func TestRedisCertificateOfAnyName(t *testing.T) {
 				_ = connection.Close()
 			}
 		}()
-		connection, err := tls.Dial("tcp", listener.Addr().String(), config) // not by that name
+		connection, err := tls.Dial("tcp", listener.Addr().String(), config) // the certificate is for another name
 		if (err == nil) != c.ok {
 			t.Errorf("%+v: %v", c, err)
 		}
@@ -612,7 +612,7 @@ func (a *authority) issue(t *testing.T, path, name string, serial int64) {
 	a.issueFor(t, path, name, serial, time.Time{}, time.Now().Add(time.Hour))
 }
 
-// issueFor writes a certificate that counts from one time until another.
+// issueFor writes a certificate that is valid between the two times.
 func (a *authority) issueFor(t *testing.T, path, name string, serial int64, from, until time.Time) {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -635,7 +635,7 @@ func (a *authority) issueFor(t *testing.T, path, name string, serial int64, from
 	must(t, os.WriteFile(path+".crt", pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), 0o600))
 }
 
-// Requests that are too large are refused, and large ones answered.
+// Large requests are answered, and requests that are too large are refused.
 func TestLargeRequests(t *testing.T) {
 	client := start(t, shop).client(t)
 	request := asking("shop")
@@ -657,18 +657,18 @@ func TestLargeRequests(t *testing.T) {
 	long.Descriptors[0].Entries[0].Value += "y"
 	expect(t, client, long, "OK: OK 4")
 	expect(t, client, asking("shop user="+strings.Repeat("x", 5<<20)), "ResourceExhausted")
-	// What a request has takes no more than its length of time.
+	// The time to answer grows only linearly with the length of a request.
 	deep := asking("shop" + " a=b" + strings.Repeat(",a=b", 300_000))
 	deep.Descriptors[0].Limit = &commonv3.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 5, Unit: typev3.RateLimitUnit_YEAR}
 	expect(t, client, deep, "OK: OK 4")
 }
 
-// Clients may compress their requests, as with the original. What counts is the length that they then
-// have.
+// Clients may compress their requests, as with envoyproxy/ratelimit. The length after decompression must be within
+// the bound.
 func TestCompressedRequests(t *testing.T) {
 	server := start(t, shop)
 	connection, err := grpc.NewClient(server.Addr("grpc").String(), grpc.WithTransportCredentials(insecure.NewCredentials()),
-		grpc.WithDefaultCallOptions(grpc.UseCompressor("gzip"))) // which the server's own import registers
+		grpc.WithDefaultCallOptions(grpc.UseCompressor("gzip"))) // the server's import registers gzip here
 	must(t, err)
 	defer connection.Close()
 	client := ratelimitv3.NewRateLimitServiceClient(connection)
@@ -676,7 +676,7 @@ func TestCompressedRequests(t *testing.T) {
 	expect(t, client, asking("shop user="+strings.Repeat("x", 5<<20)), "ResourceExhausted")
 }
 
-// So are headers, of which nothing is needed.
+// Headers that are too large are refused. The service needs none of them.
 func TestLargeHeaders(t *testing.T) {
 	client := start(t, shop).client(t)
 	with := func(bytes int) codes.Code {
@@ -692,7 +692,7 @@ func TestLargeHeaders(t *testing.T) {
 	}
 }
 
-// A request over HTTP that does not come to its end is not waited for.
+// A request over HTTP that is never complete is answered with status 408.
 func TestSlowBody(t *testing.T) {
 	front := httptest.NewServer(jsonHandler((&service.Service{}).Decide, 50*time.Millisecond))
 	defer front.Close()
@@ -708,15 +708,15 @@ func TestSlowBody(t *testing.T) {
 	}
 }
 
-// A connection that has reached its age is ended, so that clients spread over all instances; the
-// next call opens another.
+// A connection that has reached its maximum age is ended, so that clients spread over all instances. The next call
+// opens another connection.
 func TestConnectionAge(t *testing.T) {
 	server := start(t, shop, "GRPC_MAX_CONNECTION_AGE=100ms", "GRPC_MAX_CONNECTION_AGE_GRACE=30s")
 	connection, err := grpc.NewClient(server.Addr("grpc").String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	must(t, err)
 	defer connection.Close()
 	client := ratelimitv3.NewRateLimitServiceClient(connection)
-	seen := make(map[string]bool) // the client's own ports
+	seen := make(map[string]bool) // local addresses of the client
 	redistest.Eventually(t, "there have been three connections", func() bool {
 		var from peer.Peer
 		_, err := client.ShouldRateLimit(t.Context(), asking("shop many=a"), grpc.WaitForReady(true), grpc.Peer(&from))
@@ -726,8 +726,8 @@ func TestConnectionAge(t *testing.T) {
 	})
 }
 
-// A client that never reads its answers takes a bounded part of the server, and keeps nobody
-// else from being answered.
+// A client that never reads its answers uses a bounded part of the server, and the server still answers other
+// clients.
 func TestClientThatNeverReads(t *testing.T) {
 	server := start(t, shop)
 	conn, err := net.Dial("tcp", server.Addr("grpc").String())
@@ -757,13 +757,14 @@ func TestClientThatNeverReads(t *testing.T) {
 		if err == nil {
 			err = framer.WriteData(stream, true, body)
 		}
-		if err != nil { // the server has had enough
+		if err != nil { // the server reads no more
 			refused = true
 			break
 		}
 	}
 	expect(t, server.client(t), asking("shop user=a"), "OK: OK 4")
-	// Nothing but what opens an answer could be sent: calls beyond the most are refused.
+	// The only frames that the server can send are those that open or reset streams. It refuses all calls beyond
+	// MostStreams.
 	must(t, conn.SetReadDeadline(time.Now().Add(30*time.Second)))
 	for streams := 0; streams < 500 && !refused; {
 		frame, err := framer.ReadFrame()
@@ -779,7 +780,7 @@ func TestClientThatNeverReads(t *testing.T) {
 	}
 }
 
-// Settings are read, and mistakes in them told.
+// Settings are read, and errors about them name their variables.
 func TestSettings(t *testing.T) {
 	s, warnings, err := FromEnvironment([]string{
 		"RUNTIME_ROOT=/data", "RUNTIME_SUBDIRECTORY=rl", "GRPC_PORT=1234", "NEAR_LIMIT_RATIO=0.5", "LOG_LEVEL=debug",
@@ -847,7 +848,7 @@ func TestSettings(t *testing.T) {
 	}
 }
 
-// Files and addresses that cannot be used are told with the variable that names them.
+// Errors about unusable files and addresses name the variables that set them.
 func TestVariablesOfErrors(t *testing.T) {
 	locked := redistest.Start(t)
 	must(t, locked.Client(t).ConfigSet(t.Context(), "requirepass", "word").Err())
@@ -887,7 +888,7 @@ func TestVariablesOfErrors(t *testing.T) {
 	}
 }
 
-// lines takes what is logged, as far as there is room.
+// lines receives log lines, and drops them when it is full.
 type lines chan string
 
 func (l lines) Write(line []byte) (int, error) {
@@ -898,7 +899,8 @@ func (l lines) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// What is no error, because it may still come, is logged with the variables that say where it is.
+// A directory or control plane that cannot be reached may still appear, so it is no error. The log names the
+// variables that set it.
 func TestVariablesOfLogs(t *testing.T) {
 	t.Parallel()
 	for settings, want := range map[string]string{
@@ -925,7 +927,7 @@ func TestVariablesOfLogs(t *testing.T) {
 	}
 }
 
-// Where Redis is is shown without passwords, also if it cannot be read.
+// The address of Redis is shown without passwords, even if it cannot be parsed.
 func TestRedisSettings(t *testing.T) {
 	for url, want := range map[string]string{
 		"127.0.0.1:6379":                       "single 127.0.0.1:6379",
@@ -969,7 +971,7 @@ func TestRedisSettings(t *testing.T) {
 	}
 }
 
-// The command's own client, and its check of files, against a service on the embedded Redis.
+// Try and Check work against a service on the embedded Redis.
 func TestTryAndCheck(t *testing.T) {
 	dir := configDir(t, shop)
 	server := startOn(t, "", dir)
@@ -1000,7 +1002,7 @@ func TestTryAndCheck(t *testing.T) {
 		t.Error(err)
 	}
 	for _, c := range []struct{ files, environ, want string }{
-		// What only shows when rules are made.
+		// This mistake only shows when rules are made.
 		{"domain: d\ndescriptors: [{key: k, rate_limit: {unit: second, requests_per_unit: 1000000, algorithm: sliding-log}}]", "", "f0.yaml:2:36: "},
 		{"domain: d|domain: d", "", "f1.yaml:1:1: "},
 		{"domain: d|domain: d", "MERGE_DOMAIN_CONFIG=true", ""},
@@ -1013,7 +1015,7 @@ func TestTryAndCheck(t *testing.T) {
 	}
 }
 
-// Where statistics are sent, and what says so in vain.
+// Variables determine where statistics are sent, and variables without effect are reported.
 func TestStatsdSettings(t *testing.T) {
 	for environ, want := range map[string]string{
 		"": "tcp localhost:8125",
@@ -1059,8 +1061,8 @@ func TestStatsdSettings(t *testing.T) {
 	}
 }
 
-// What is counted until the end is sent to statsd, and does not wait for a server that is not
-// there yet.
+// Every count up to the end is sent to statsd, even if the server was away for a while. The service does not wait for
+// it.
 func TestStatsd(t *testing.T) {
 	unused, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
@@ -1088,7 +1090,7 @@ func TestStatsd(t *testing.T) {
 		}
 	}()
 	const hits = "ratelimit.service.rate_limit.shop.user.total_hits.__zone=a_b:"
-	for line := range lines { // until the first is sent
+	for line := range lines { // until the first one arrives
 		if strings.HasPrefix(line, hits) {
 			if line != hits+"1|c\n" {
 				t.Errorf("%q", line)

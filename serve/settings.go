@@ -15,22 +15,22 @@ import (
 	"github.com/tierlimit/tierlimit/serve/internal/statsd"
 )
 
-// ErrInvalidSetting is wrapped by all errors of settings.
+// ErrInvalidSetting is wrapped by every error about a setting.
 var ErrInvalidSetting = errors.New("tierlimit: invalid setting")
 
-// Settings are what a service is told at start: by environment variables, see
-// [FromEnvironment]. docs/serve.md has a table of them.
+// Settings configure a service at its start. [FromEnvironment] reads them from environment variables, which
+// docs/serve.md lists in a table.
 type Settings struct {
 	HTTP, Debug, GRPC string // addresses, host:port
-	GRPCSocket        string // path of a Unix socket, in place of the address; "": none
+	GRPCSocket        string // path of a Unix socket to listen at instead of the address; "": none
 	Metrics           string // address, "": none
 	MetricsPath       string
-	metricsWanted     bool // and not only by default
+	metricsWanted     bool // USE_PROMETHEUS is explicitly true
 	statsDisabled     bool
-	// Statsd says where statistics are sent; no network: nowhere.
+	// Statsd is where statistics are sent. Without a network, they are not sent.
 	Statsd       statsd.Settings
 	StatsdEvery  time.Duration
-	statsdWanted bool // and not only by default
+	statsdWanted bool // a variable explicitly configures statsd
 
 	MaxConnectionAge, MaxConnectionAgeGrace time.Duration
 	TLS                                     TLSFiles
@@ -39,29 +39,29 @@ type Settings struct {
 	LogLevel slog.Level
 	LogJSON  bool
 
-	UseXDS         bool // in place of files
+	UseXDS         bool // the configuration comes from a control plane and not from files
 	XDS            XDSSettings
-	ConfigDir      string // of the configuration's files
-	ConfigBeside   bool   // and those beside it, whose names begin with its name and a dot
+	ConfigDir      string // directory of the configuration files
+	ConfigBeside   bool   // also read its siblings whose names begin with its name and a dot
 	IgnoreDotFiles bool
 	MergeDomains   bool
-	Overlay        string        // file that says what the configuration has no fields for; "": none
-	LookEvery      time.Duration // at the files, and the overlay
+	Overlay        string        // file with settings that the configuration has no fields for; "": none
+	LookEvery      time.Duration // how often to check the files and the overlay for changes
 	// HealthyWithConfig makes the service healthy only once it has a configuration.
 	HealthyWithConfig bool
-	// HealthyAtOnce makes the service healthy before it has been given a first configuration,
-	// which may be refused.
+	// HealthyAtOnce makes the service healthy from the start. Otherwise it becomes healthy when it has received a first
+	// configuration, even one that it refuses.
 	HealthyAtOnce bool
-	// HealthyWithRedis makes it healthy only while Redis is there.
+	// HealthyWithRedis makes the service healthy only while it can reach Redis.
 	HealthyWithRedis bool
 
 	Redis          RedisSettings
-	PerSecond      bool // limits of a second are held by PerSecondRedis
+	PerSecond      bool // PerSecondRedis holds the limits per second
 	PerSecondRedis RedisSettings
 	Prefix         string
 	Deadline       time.Duration // of a decision
-	FleetSize      int           // instances to assume before Redis has told; 0: the library's default
-	FleetFile      string        // that keeps the fleet's size for starts without Redis; "": none
+	FleetSize      int           // instances to assume until Redis has told their number; 0: the library's default
+	FleetFile      string        // file that keeps the fleet's size for starts without Redis; "": none
 
 	NearLimit                                 float32
 	ShadowMode, QuotaMode                     bool
@@ -72,14 +72,14 @@ type Settings struct {
 	ChargeSeparately                          bool
 }
 
-// TLSFiles are paths of certificates.
+// TLSFiles are the paths of the server's certificate files.
 type TLSFiles struct {
 	Certificate, Key string
 	ClientCA         string // "": clients need no certificate
-	ClientName       string // that a client's certificate must be for; "": any
+	ClientName       string // name that a client's certificate must be issued for; "": any
 }
 
-// RedisSettings say where Redis is.
+// RedisSettings are the addresses of Redis and how to connect to it.
 type RedisSettings struct {
 	Type, Network, URL string
 	Auth, SentinelAuth string
@@ -88,15 +88,15 @@ type RedisSettings struct {
 	Files              RedisTLSFiles
 }
 
-// RedisTLSFiles are paths of certificates.
+// RedisTLSFiles are the paths of the certificate files for connections to Redis.
 type RedisTLSFiles struct {
 	Certificate, Key, CA string
 	SkipHostname         bool
 }
 
-// FromEnvironment reads settings from variables, each NAME=VALUE, as os.Environ returns them.
-// Warnings say of those that envoyproxy/ratelimit knows and that mean nothing here why.
-// Errors wrap [ErrInvalidSetting].
+// FromEnvironment reads settings from variables of the form NAME=VALUE, as os.Environ returns them. It returns a
+// warning for each variable that envoyproxy/ratelimit knows and this service ignores, with the reason. Errors wrap
+// [ErrInvalidSetting].
 func FromEnvironment(environ []string) (s Settings, warnings []string, err error) {
 	e := newEnvironment(environ)
 	s = Settings{
@@ -175,8 +175,8 @@ func FromEnvironment(environ []string) (s Settings, warnings []string, err error
 	return s, e.meaningless(&s), errors.Join(e.errs...)
 }
 
-// statsd reads where statistics are sent. As there, that is to a server on this machine unless
-// something else is said; who wants Prometheus cannot want it there.
+// statsd reads where statistics are sent. As in envoyproxy/ratelimit, the default is a statsd server on this machine.
+// If Prometheus is asked for, statistics are not sent to statsd by default.
 func (e *environment) statsd(s *Settings) {
 	dog := e.truth("USE_DOG_STATSD", false)
 	plain := e.truth("USE_STATSD", !dog && !s.metricsWanted)
@@ -206,7 +206,7 @@ func (e *environment) statsd(s *Settings) {
 	}
 }
 
-// datadogTags are those that Datadog's own client, which the original has, takes from variables.
+// datadogTags returns the tags that Datadog's own client, which envoyproxy/ratelimit uses, takes from variables.
 func (e *environment) datadogTags() (tags []string) {
 	for _, of := range []struct{ variable, tag string }{
 		{"DD_ENTITY_ID", "dd.internal.entity_id"}, {"DD_ENV", "env"}, {"DD_SERVICE", "service"}, {"DD_VERSION", "version"},
@@ -218,29 +218,29 @@ func (e *environment) datadogTags() (tags []string) {
 	return tags
 }
 
-// shortestFlush is how often statistics may be sent.
+// shortestFlush is the shortest interval at which statistics may be sent.
 const shortestFlush = 100 * time.Millisecond
 
 // defaultDeadline leaves time to answer within the 20 ms that Envoy waits by default.
 const defaultDeadline = 15 * time.Millisecond
 
-// The deadlines that a limiter takes, see [tiered.Deadline].
+// The bounds that the library sets for a limiter's deadline, see [tiered.Deadline].
 const (
 	shortestDeadline = time.Millisecond
 	longestDeadline  = 10 * time.Second
 )
 
-// isHeader reports whether a text is a header's name, of letters, digits and the given others.
+// isHeader reports whether text can be a header's name: letters, digits and the characters in others.
 func isHeader(text, others string) bool {
 	return text != "" && !strings.ContainsFunc(text, func(r rune) bool {
 		return (r < 'a' || r > 'z') && (r < 'A' || r > 'Z') && (r < '0' || r > '9') && !strings.ContainsRune(others, r)
 	})
 }
 
-// mostInstances is the largest fleet that a limiter knows of, see [tiered.FleetSize].
+// mostInstances is the largest fleet size that a limiter accepts, see [tiered.FleetSize].
 const mostInstances = 1_000_000
 
-// environment reads variables. An empty one counts as not set.
+// environment reads variables. An empty variable counts as not set.
 type environment struct {
 	values map[string]string
 	errs   []error
@@ -255,7 +255,7 @@ func newEnvironment(environ []string) *environment {
 	return e
 }
 
-// fail tells a mistake, once if the variable is read several times.
+// fail records a mistake. The same mistake is recorded only once, even if its variable is read several times.
 func (e *environment) fail(format string, args ...any) {
 	err := fmt.Errorf("%w: "+format, append([]any{ErrInvalidSetting}, args...)...)
 	if !slices.ContainsFunc(e.errs, func(known error) bool { return known.Error() == err.Error() }) {

@@ -13,10 +13,10 @@ import (
 	"github.com/tierlimit/tierlimit/internal/redistest"
 )
 
-// slowPath is a way to Redis on which answers are late.
+// slowPath is a proxy to Redis that delays answers.
 type slowPath struct {
 	listener net.Listener
-	late     atomic.Int64 // by so many ns
+	late     atomic.Int64 // the delay in ns
 }
 
 func startSlowPath(t *testing.T, redis string) *slowPath {
@@ -46,7 +46,7 @@ func startSlowPath(t *testing.T, redis string) *slowPath {
 	return p
 }
 
-// answers passes each piece of an answer on when it is due, and meanwhile reads the next.
+// answers forwards each piece of an answer when it is due, and keeps reading meanwhile.
 func (p *slowPath) answers(client, server net.Conn) {
 	type piece struct {
 		text []byte
@@ -74,7 +74,7 @@ func (p *slowPath) answers(client, server net.Conn) {
 func (p *slowPath) addr() string          { return p.listener.Addr().String() }
 func (p *slowPath) delay(d time.Duration) { p.late.Store(int64(d)) }
 
-// A Redis that answers too late makes no error, and nobody waits for its answers; when it is in time
+// A Redis that answers too late causes no errors, and no request waits for its answers. When its answers are in time
 // again, it decides again.
 func TestSlowRedis(t *testing.T) {
 	const deadline, late = 200 * time.Millisecond, 2 * time.Second
@@ -103,10 +103,9 @@ func TestSlowRedis(t *testing.T) {
 	}
 }
 
-// All trips of a request have one time together: no request, whatever it needs, takes longer than
-// the deadline, but for the time that its way through gRPC takes, and a busy machine. If each trip had the
-// deadline, two that are late would take twice as long. What Redis has not decided by then is decided
-// without it, which is no error.
+// All trips of a request share one deadline. A request takes no longer, except for its way through gRPC and on a busy
+// machine. If each trip had the deadline to itself, two late trips would take twice as long. What Redis has not
+// decided by then is decided without it, which is not an error.
 func TestRequestsOfSeveralTripsHaveOneDeadline(t *testing.T) {
 	const deadline = 900 * time.Millisecond
 	dir := configDir(t, lossy+"  - {key: second, rate_limit: {unit: second, requests_per_unit: 1000}}\n")
@@ -118,7 +117,7 @@ func TestRequestsOfSeveralTripsHaveOneDeadline(t *testing.T) {
 		"a second Redis":      asking("d counted=a second=a log=a"),
 		"many descriptors":    asking("d" + strings.Repeat(" counted=a log=a", 140)),
 	} {
-		for _, late := range []time.Duration{deadline * 2 / 3, 6 * deadline} { // one trip is made in time, or none
+		for _, late := range []time.Duration{deadline * 2 / 3, 6 * deadline} { // one trip is in time, or none
 			t.Run(name+", answers late by "+late.String(), func(t *testing.T) {
 				t.Parallel()
 				redis, perSecond := startSlowPath(t, redistest.Shared(t).Addr()), startSlowPath(t, redistest.Shared(t).Addr())
@@ -136,7 +135,7 @@ func TestRequestsOfSeveralTripsHaveOneDeadline(t *testing.T) {
 				if server.stats.Degraded.Load() != 1 {
 					t.Error("all was decided by Redis")
 				}
-				redis.delay(0) // the server leaves the fleet in time
+				redis.delay(0) // so that the server leaves the fleet in time
 				perSecond.delay(0)
 			})
 		}

@@ -14,7 +14,7 @@ import (
 	"github.com/tierlimit/tierlimit/internal/redistest"
 )
 
-// received sums up what is sent to a statsd server, by name.
+// received sums the counters that a statsd server has received, by name.
 type received struct {
 	mu   sync.Mutex
 	sums map[string]int
@@ -70,7 +70,7 @@ func (r *received) all() map[string]int {
 	return maps.Clone(r.sums)
 }
 
-// What is sent to statsd has the original's names, tags and numbers.
+// The names, tags and numbers sent to statsd equal those of envoyproxy/ratelimit.
 func TestDifferentialStatsd(t *testing.T) {
 	dir := configDir(t, `
 domain: d

@@ -10,22 +10,22 @@ import (
 	"time"
 )
 
-// reloaded is a certificate that is read again when its files have changed.
+// reloaded is a certificate that is read again after its files have changed.
 type reloaded struct {
 	files TLSFiles
 	log   *slog.Logger
 
 	mu      sync.Mutex // guards the rest
 	looked  time.Time
-	changed [3]time.Time // the files
+	changed [3]time.Time // modification times of the files
 	config  *tls.Config
-	failed  string // what was told last of files that cannot be read
+	failed  string // the last error that was logged about unusable files
 }
 
-// lookAtCertificates is how often the files are looked at, at most: when somebody connects.
+// lookAtCertificates is the shortest time between two checks of the files. They are checked when a client connects.
 const lookAtCertificates = time.Second
 
-// serverTLS is the configuration of a server whose certificates may change.
+// serverTLS returns the configuration of a server whose certificates may change.
 func serverTLS(files TLSFiles, log *slog.Logger) (*tls.Config, error) {
 	r := &reloaded{files: files, log: log}
 	if _, err := r.current(time.Now()); err != nil {
@@ -40,9 +40,9 @@ func serverTLS(files TLSFiles, log *slog.Logger) (*tls.Config, error) {
 	}, nil
 }
 
-// current is the configuration by the files as they are, or if they cannot be read, as they
-// last could: they may be half replaced. Nor does a certificate that has expired, or does not count
-// yet, replace one that counts.
+// current returns the configuration for the files as they are now. If the files cannot be read, for instance because
+// they are half replaced, it returns the last one that could. A certificate that has expired or is not valid yet does
+// not replace a valid one.
 func (r *reloaded) current(now time.Time) (*tls.Config, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -58,8 +58,8 @@ func (r *reloaded) current(now time.Time) (*tls.Config, error) {
 	if err == nil {
 		switch err = isValid(config, now); {
 		case err == nil:
-		case r.config != nil && isValid(r.config, now) == nil: // it is kept
-		default: // there is none that clients would accept
+		case r.config != nil && isValid(r.config, now) == nil: // keep the valid one
+		default: // no valid certificate is there, so use this one
 			r.log.Error("the service shows a certificate that clients do not accept", "error", err)
 			err = nil
 		}
@@ -68,7 +68,7 @@ func (r *reloaded) current(now time.Time) (*tls.Config, error) {
 		if r.config == nil {
 			return nil, err
 		}
-		if r.failed != err.Error() { // once
+		if r.failed != err.Error() { // log it only once
 			r.failed = err.Error()
 			r.log.Error("the certificates in the files cannot be used; those in force stay", "error", err)
 		}
@@ -78,7 +78,7 @@ func (r *reloaded) current(now time.Time) (*tls.Config, error) {
 	return config, nil
 }
 
-// isValid returns an error if a configuration's certificate has expired, or does not count yet.
+// isValid returns an error if the configuration's certificate has expired or is not valid yet.
 func isValid(c *tls.Config, now time.Time) error {
 	leaf := c.Certificates[0].Leaf
 	switch {
@@ -121,7 +121,7 @@ func (f *TLSFiles) load() (*tls.Config, error) {
 	return c, nil
 }
 
-// isExpected checks the name in a client's certificate, which has been verified.
+// isExpected checks that the client's certificate, which has been verified, is for the expected name.
 func (f *TLSFiles) isExpected(state tls.ConnectionState) error {
 	return checkName(state.PeerCertificates[0], f.ClientName)
 }

@@ -22,10 +22,9 @@ import (
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
-// Check reads the configuration files of a directory, as a service with these environment
-// variables does, and writes what limits there are. Of the variables MERGE_DOMAIN_CONFIG and
-// RUNTIME_IGNOREDOTFILES count. An overlay is merged into them, if its file is named. The error
-// tells what is wrong, with file, line and column.
+// Check reads the configuration files of a directory as a service with these environment variables would, and writes
+// the limits that they define. It uses the variables MERGE_DOMAIN_CONFIG and RUNTIME_IGNOREDOTFILES only. If
+// overlayFile is not empty, Check merges that overlay. The error lists the mistakes, with file, line and column.
 func Check(dir, overlayFile string, environ []string, w io.Writer) error {
 	e := newEnvironment(environ)
 	merge, ignoreDotFiles := e.truth("MERGE_DOMAIN_CONFIG", false), e.truth("RUNTIME_IGNOREDOTFILES", false)
@@ -55,8 +54,8 @@ func Check(dir, overlayFile string, environ []string, w io.Writer) error {
 	return c.Dump(w)
 }
 
-// checkRules makes the rules of all limits, which finds what no limit says by itself, such as that
-// an algorithm does not hold so many units.
+// checkRules makes the rules of all limits. That finds mistakes that no limit shows by itself, such as more units
+// than its algorithm can hold.
 func checkRules(c *config.Config) error {
 	limiter, err := embedded.Open(tiered.Logger(slog.New(slog.DiscardHandler)))
 	if err != nil {
@@ -66,8 +65,8 @@ func checkRules(c *config.Config) error {
 	return service.New(service.Limiters{All: limiter}, &stats.Set{}, service.Options{}).Load(c)
 }
 
-// Try asks a service at an address, and writes its answer. What to ask for is a domain and
-// entries, "domain=d,key=value,key=value", with further descriptors after a semicolon.
+// Try sends a request to the service at an address, and writes the answer. The argument what is a domain and entries,
+// "domain=d,key=value,key=value", with further descriptors after a semicolon.
 func Try(ctx context.Context, address, what string, hits uint32, w io.Writer) error {
 	request, err := parseTry(what)
 	if err != nil {

@@ -7,19 +7,18 @@ import (
 	"github.com/tierlimit/tierlimit/serve/internal/config"
 )
 
-// watch reads the configuration's files again and again, and puts them in force when they have
-// changed. It asks nobody to tell it of changes, which would have to be asked of each directory
-// on the way through links.
+// watch reads the configuration files at intervals, and puts them in force when they have changed. It does not use
+// the system's change notifications, which would need a subscription for each directory on the way through links.
 type watch struct {
 	server *Server
 	seen   []config.File // at the last look
-	tried  bool          // whether they have been put in force, or could not be,
-	loaded []config.File // and as what, the last time
-	failed string        // what was told last of a directory that cannot be read
-	moving int           // looks in a row that have seen other files than the one before
+	tried  bool          // a load has been attempted,
+	loaded []config.File // with these files
+	failed string        // the last error that was logged about an unreadable directory
+	moving int           // consecutive looks that each saw other files than the one before
 }
 
-// mostMoving is after how many looks files that change all the time are loaded as they are.
+// mostMoving is the number of looks after which files that keep changing are loaded as they are.
 const mostMoving = 5
 
 // begin reads the files for the first time.
@@ -30,7 +29,7 @@ func (w *watch) begin() {
 	}
 }
 
-// lookAgain looks at files again and again, until ctx ends.
+// lookAgain calls look at intervals until ctx ends.
 func (s *Server) lookAgain(ctx context.Context, look func()) {
 	ticker := time.NewTicker(s.settings.LookEvery)
 	defer ticker.Stop()
@@ -44,9 +43,8 @@ func (s *Server) lookAgain(ctx context.Context, look func()) {
 	}
 }
 
-// again loads files that have changed, once two looks have seen the same: they may be being
-// written. Where somebody writes again and again, that may never be so, and it is not waited for longer
-// than a few looks.
+// again loads changed files once two consecutive looks have seen the same content, because a writer may not be done.
+// If files keep changing, again loads them after mostMoving looks.
 func (w *watch) again() {
 	files, ok := w.look()
 	if !ok {
@@ -66,7 +64,7 @@ func (w *watch) look() ([]config.File, bool) {
 	s := w.server
 	files, err := s.settings.readConfig()
 	if err != nil {
-		if w.failed != err.Error() { // once
+		if w.failed != err.Error() { // log it only once
 			w.failed = err.Error()
 			s.stats.ConfigLoadError.Add(1)
 			s.log.Error("the configuration's directory (RUNTIME_ROOT, RUNTIME_SUBDIRECTORY, RUNTIME_APPDIRECTORY) cannot be read; what is in force stays", "error", err)

@@ -23,7 +23,7 @@ import (
 	"github.com/tierlimit/tierlimit/serve/internal/xdsconfig"
 )
 
-// XDSSettings say where the configuration comes from, if not from files.
+// XDSSettings configure the control plane that sends the configuration if it does not come from files.
 type XDSSettings struct {
 	Server, NodeID          string
 	NodeMetadata, Headers   map[string]string
@@ -58,8 +58,7 @@ func (e *environment) xds() XDSSettings {
 	}
 }
 
-// pairs reads names and values, with commas in between. A mistake is told without its text, which
-// may hold a token.
+// pairs reads a comma-separated list of names and values. Errors leave out the text, which may hold a token.
 func (e *environment) pairs(name, between string) map[string]string {
 	pairs := make(map[string]string)
 	for i, part := range strings.Split(e.values[name], ",") {
@@ -72,10 +71,10 @@ func (e *environment) pairs(name, between string) map[string]string {
 	return pairs
 }
 
-// shortestRetry keeps a control plane that is away from being asked again and again at once.
+// shortestRetry is the shortest wait between attempts, so that an absent control plane is not asked in a tight loop.
 const shortestRetry = 10 * time.Millisecond
 
-// retry reads how long to wait.
+// retry reads the wait between two attempts.
 func (e *environment) retry(name string, otherwise time.Duration) time.Duration {
 	wait := e.duration(name, otherwise)
 	if wait < shortestRetry {
@@ -84,12 +83,11 @@ func (e *environment) retry(name string, otherwise time.Duration) time.Duration 
 	return wait
 }
 
-// pingEvery is how often a control plane that sends nothing is asked whether it is still there. gRPC
-// servers end connections with pings that come sooner than every five minutes, unless they are told
-// otherwise, as Envoy Gateway's is not.
+// pingEvery is how often the client pings a control plane that sends nothing. By default, a gRPC server ends
+// connections whose pings come more often than every five minutes, and Envoy Gateway keeps that default.
 const pingEvery = 5*time.Minute + 30*time.Second
 
-// dial makes a connection to the control plane, which connects when it is used.
+// dial returns a connection to the control plane. It connects when it is first used.
 func (x *XDSSettings) dial() (*grpc.ClientConn, error) {
 	options := []grpc.DialOption{
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: pingEvery, Timeout: 20 * time.Second}),
@@ -126,14 +124,14 @@ func (x *XDSSettings) connect(options []grpc.DialOption) (*grpc.ClientConn, erro
 	return connection, nil
 }
 
-// subscription follows the configuration that a control plane sends: the state of the world,
-// over its aggregated stream.
+// subscription receives the configuration from a control plane over its aggregated stream, in the state-of-the-world
+// form of xDS.
 type subscription struct {
 	server  *Server
 	version string // of the configuration in force
 }
 
-// run follows until ctx ends, and begins anew when the stream breaks.
+// run receives configurations until ctx ends. When the stream breaks, it opens another.
 func (s *subscription) run(ctx context.Context) {
 	x := &s.server.settings.XDS
 	wait := x.RetryAfter
@@ -149,14 +147,15 @@ func (s *subscription) run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(wait/2 + rand.N(wait/2+1)): // not all instances at once
+		case <-time.After(wait/2 + rand.N(wait/2+1)): // spread out, so that not all instances ask at the same moment
 		}
 		wait = min(2*wait, x.RetryAtMost)
 	}
 }
 
-// follow follows one stream to its end. It has a connection of its own: one that gRPC had failed to
-// make would wait for up to two minutes before the next attempt, whatever the settings say.
+// follow receives configurations from one stream until the stream ends. Each stream has a connection of its own: gRPC
+// would wait up to two minutes before it tried again on a connection that it had failed to make, whatever the
+// settings say.
 func (s *subscription) follow(ctx context.Context) (received bool, err error) {
 	x := &s.server.settings.XDS
 	connection, err := x.dial()
@@ -199,7 +198,7 @@ func (s *subscription) follow(ctx context.Context) (received bool, err error) {
 	}
 }
 
-// load puts what was sent in force, whole or not at all.
+// load puts the resources of a response in force, either all of them or none.
 func (s *subscription) load(response *discoveryv3.DiscoveryResponse) error {
 	if url := response.GetTypeUrl(); url != xdsconfig.TypeURL {
 		s.server.stats.ConfigLoadError.Add(1)

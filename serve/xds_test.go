@@ -31,7 +31,7 @@ import (
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
-// controlPlane sends configurations, and is told what became of them.
+// controlPlane sends configurations, and receives the answers.
 type controlPlane struct {
 	discoveryv3.UnimplementedAggregatedDiscoveryServiceServer
 	send  chan *discoveryv3.DiscoveryResponse
@@ -70,7 +70,7 @@ func resource(t *testing.T, text string) *anypb.Any {
 	return &anypb.Any{TypeUrl: xdsconfig.TypeURL, Value: value}
 }
 
-// startControlPlane starts one, and returns its address.
+// startControlPlane starts a control plane and returns its address.
 func startControlPlane(t *testing.T, options ...grpc.ServerOption) (*controlPlane, string) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -84,14 +84,14 @@ func startControlPlane(t *testing.T, options ...grpc.ServerOption) (*controlPlan
 	return plane, listener.Addr().String()
 }
 
-// publish sends a configuration, and returns what it is answered with.
+// publish sends a configuration and returns the answer.
 func (c *controlPlane) publish(version string, resources ...*anypb.Any) *discoveryv3.DiscoveryRequest {
 	c.send <- &discoveryv3.DiscoveryResponse{VersionInfo: version, Nonce: "n" + version, TypeUrl: xdsconfig.TypeURL, Resources: resources}
 	return <-c.asked
 }
 
-// A control plane's configuration is put in force and acknowledged; one with a mistake is
-// refused, with its cause, and changes nothing; a stream that breaks is begun anew.
+// A control plane's configuration is put in force and acknowledged. One with a mistake is refused, with the cause,
+// and changes nothing. When a stream breaks, another is opened.
 func TestXDS(t *testing.T) {
 	plane, address := startControlPlane(t)
 	server := startOn(t, redistest.Shared(t).Addr(), t.TempDir(), "CACHE_KEY_PREFIX="+redistest.Prefix(),
@@ -144,9 +144,9 @@ func TestXDS(t *testing.T) {
 	expect(t, client, asking("e k=v"), "OK: OK")
 }
 
-// Before the first configuration has been received, or read, requests only get errors, so that none
-// should be sent: the service is not healthy then. The original does not even listen. One that is
-// refused ends that, as there.
+// Until a first configuration has been received or read, all requests get errors. The service is not healthy then, so
+// that none are sent. (envoyproxy/ratelimit does not even listen.) A configuration that is refused also ends that
+// state, as in envoyproxy/ratelimit.
 func TestHealthBeforeTheFirstConfiguration(t *testing.T) {
 	plane, address := startControlPlane(t)
 	healthy := func(server *Server) bool {
@@ -182,15 +182,16 @@ func TestHealthBeforeTheFirstConfiguration(t *testing.T) {
 	redistest.Eventually(t, "healthy", func() bool { return healthy(server) })
 }
 
-// A control plane that is a gRPC server with its default settings ends a connection with pings that come
-// sooner than every five minutes, which took three minutes, and then ten seconds until the next.
+// A gRPC server with default settings, such as many control planes are, ends a connection whose pings come sooner
+// than every five minutes. With shorter intervals, connections ended after three minutes and were away for ten
+// seconds.
 func TestPingsToTheControlPlane(t *testing.T) {
 	if pingEvery <= 5*time.Minute {
 		t.Errorf("every %v", pingEvery)
 	}
 }
 
-// A control plane that is away is tried again as often as the settings say, for as long as it is away.
+// An absent control plane is tried again as often as the settings say, for as long as it is absent.
 func TestControlPlaneThatIsAway(t *testing.T) {
 	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -198,7 +199,7 @@ func TestControlPlaneThatIsAway(t *testing.T) {
 	defer listener.Close()
 	startOn(t, "", t.TempDir(), "CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_SERVER_URL="+listener.Addr().String(),
 		"XDS_CLIENT_BACKOFF_INITIAL_INTERVAL=10ms", "XDS_CLIENT_BACKOFF_MAX_INTERVAL=50ms")
-	const attempts = 12 // in 10 s gRPC makes six of its own accord
+	const attempts = 12 // gRPC by itself makes six in 10 s
 	must(t, listener.(*net.TCPListener).SetDeadline(time.Now().Add(10*time.Second)))
 	for n := range attempts {
 		connection, err := listener.Accept()
@@ -209,8 +210,8 @@ func TestControlPlaneThatIsAway(t *testing.T) {
 	}
 }
 
-// Over TLS, the control plane must show a certificate that a known authority issued for its name, and
-// is shown one.
+// Over TLS, the control plane must show a certificate for its name from a known authority. The service shows its own
+// certificate.
 func TestXDSOverTLS(t *testing.T) {
 	dir := t.TempDir()
 	file := func(name string) string { return filepath.Join(dir, name) }
@@ -266,8 +267,8 @@ func TestXDSOverTLS(t *testing.T) {
 	expect(t, server.client(t), asking("d k=v"), "OK: OK 2")
 }
 
-// What a control plane cannot say of a limit is said by an overlay: it holds for each
-// configuration that is sent, is read again when it changes, and with a mistake changes nothing.
+// An overlay sets what a control plane's messages have no fields for. It applies to each configuration that is sent,
+// and is read again when it changes. An overlay with a mistake changes nothing.
 func TestOverlayOverXDS(t *testing.T) {
 	plane, address := startControlPlane(t)
 	path := filepath.Join(t.TempDir(), "overlay.yaml")
@@ -287,8 +288,8 @@ func TestOverlayOverXDS(t *testing.T) {
 	three := func(key string) *anypb.Any {
 		return resource(t, `name: "a" domain: "d" descriptors { key: "`+key+`" rate_limit { unit: YEAR requests_per_unit: 3 } }`)
 	}
-	// asks with two hits, which are charged under an algorithm only if they are granted, and
-	// then with one.
+	// two asks for two hits. Under an algorithm, they are charged only if they are granted, so that one hit may still
+	// be granted after a denial.
 	two := func(key string) *ratelimitv3.RateLimitRequest {
 		request := asking("d " + key)
 		request.HitsAddend = 2
@@ -299,7 +300,7 @@ func TestOverlayOverXDS(t *testing.T) {
 	}
 	expect(t, client, two("k=a"), "OK: OK 1")
 	expect(t, client, two("k=a"), "OVER: OVER 0")
-	expect(t, client, asking("d k=a"), "OK: OK 0") // denied hits cost nothing
+	expect(t, client, asking("d k=a"), "OK: OK 0") // denied hits have cost nothing
 
 	plane.publish("2", three("l"))
 	expect(t, client, two("l=a"), "OK: OK 1")
@@ -310,7 +311,7 @@ func TestOverlayOverXDS(t *testing.T) {
 	redistest.Eventually(t, "the overlay without an algorithm is in force", loaded(3))
 	expect(t, client, two("l=b"), "OK: OK 1")
 	expect(t, client, two("l=b"), "OVER: OVER 0")
-	expect(t, client, asking("d l=b"), "OVER: OVER 0") // denied hits count
+	expect(t, client, asking("d l=b"), "OVER: OVER 0") // denied hits have been counted
 
 	write(`limits: [{match: "d.*", algorithm: nonsense}]`)
 	redistest.Eventually(t, "the mistake is found", refused(1))
@@ -319,7 +320,7 @@ func TestOverlayOverXDS(t *testing.T) {
 	if l := server.service.Config().Limits()[0]; l.Terms.Counted || l.Terms.Outage != tiered.Deny {
 		t.Errorf("in force: %+v", l.Terms)
 	}
-	// It is tried again beside the next configuration, which it fits.
+	// The overlay is tried again with the next configuration, and fits that one.
 	plane.publish("3", resource(t, `name: "a" domain: "d" descriptors { key: "l" rate_limit { unit: MONTH requests_per_unit: 3 } }`))
 	redistest.Eventually(t, "the overlay fits", loaded(5))
 	if l := server.service.Config().Limits()[0]; !l.Terms.Counted || l.Window != 60*24*time.Hour {

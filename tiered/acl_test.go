@@ -17,7 +17,8 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// leastRights are the keys and commands that docs/operating.md names, as arguments of a command.
+// leastRights returns the keys and commands that docs/operating.md names, as the arguments of an ACL SETUSER
+// command.
 func leastRights(t *testing.T) (all []any) {
 	t.Helper()
 	for _, word := range strings.Fields(inOperating(t, `(?m)^    (ACL SETUSER .*)$`)) {
@@ -26,7 +27,7 @@ func leastRights(t *testing.T) (all []any) {
 	return all
 }
 
-// inOperating is what a pattern's group finds in docs/operating.md.
+// inOperating returns the text in docs/operating.md that matches the first group of the pattern.
 func inOperating(t *testing.T, pattern string) string {
 	t.Helper()
 	page, err := os.ReadFile("../docs/operating.md")
@@ -40,8 +41,8 @@ func inOperating(t *testing.T, pattern string) string {
 	return string(found[1])
 }
 
-// The keys and commands that docs/operating.md names are all that a Redis user needs; with
-// less, New says that it is about permissions.
+// A Redis user needs no rights other than those that docs/operating.md names. If some are missing, New returns an
+// error that wraps ErrAuth.
 func TestLeastPrivilege(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -66,7 +67,7 @@ func TestLeastPrivilege(t *testing.T) {
 		t.Errorf("with a prefix that the user has no right to: %v", err)
 	}
 
-	// As a library's function the script is another, and needs no other rights of the keys.
+	// A script that runs as a function needs rights to different commands, but the same rights to keys.
 	for _, right := range strings.Fields(inOperating(t, "`(\\+fcall [^`]*)`")) {
 		if err := admin.Do(ctx, "ACL", "SETUSER", "limiter", right).Err(); err != nil {
 			t.Skip("a server without functions: ", err)
@@ -77,7 +78,7 @@ func TestLeastPrivilege(t *testing.T) {
 	checkAllCalls(t, l)
 }
 
-// A log that is kept as a sorted set needs rights besides, which docs/operating.md names.
+// A log that is kept as a sorted set needs additional rights, which docs/operating.md names.
 func TestLeastPrivilegeOfASortedSet(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -93,8 +94,8 @@ func TestLeastPrivilegeOfASortedSet(t *testing.T) {
 	checkCallsOf(t, l, limit.SlidingLogZSet())
 }
 
-// If the Redis user loses a right that heartbeats need and decisions do not, Redis goes on deciding, and
-// the log says that the fleet does not hear of this instance.
+// If the Redis user loses a right that heartbeats need and decisions do not, Redis continues to decide, and the
+// log says that the fleet does not hear of this instance.
 func TestHeartbeatsThatFailAreLogged(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -129,13 +130,13 @@ func checkAllCalls(t *testing.T, l *Limiter) {
 			t.Fatalf("with leases: %+v, %v", d, err)
 		}
 	}
-	const ttl = 3 * time.Second // renewed after a second
+	const ttl = 3 * time.Second // a slot is renewed after one second
 	slots := newRule(t, l, "slots", limit.Concurrent(3), SlotTTL(ttl))
 	slot, d, err := slots.Acquire(ctx, "k", 2)
 	if err != nil || slot == nil || d.Degraded() {
 		t.Fatalf("%+v, %v", d, err)
 	}
-	renewed := l.now() + int64(ttl) // beyond what it was acquired for
+	renewed := l.now() + int64(ttl) // the end of the TTL with which the slot was acquired
 	redistest.Eventually(t, "the slot has been renewed, or is lost", func() bool { return l.now() >= renewed })
 	if !slot.Held() {
 		t.Error("the slot was not renewed")
@@ -150,8 +151,8 @@ func checkAllCalls(t *testing.T, l *Limiter) {
 	}
 }
 
-// checkCallsOf makes every call of rules of an algorithm, on a key with few units and on one
-// with many, whose log does not end where the first read does.
+// checkCallsOf makes every call under an algorithm, on a key with few units, and on a key with so many units that
+// the first read does not reach the end of its log.
 func checkCallsOf(t *testing.T, l *Limiter, a limit.Algorithm) {
 	t.Helper()
 	ctx := t.Context()
@@ -171,7 +172,7 @@ func checkCallsOf(t *testing.T, l *Limiter, a limit.Algorithm) {
 				d, err := r.AllowN(ctx, key, units)
 				checked("AllowN", d, err)
 			}
-			for range 3 { // the first finds the log's ring full, and makes it larger
+			for range 3 { // the first call finds the log's ring full, and enlarges it
 				ds, err := l.AllowAll(ctx, Request{Rule: first, Key: key, Cost: 1}, Request{Rule: second, Key: key, Cost: 1})
 				checked("AllowAll", ds[0], err)
 				checked("AllowAll", ds[1], err)
@@ -204,7 +205,7 @@ func checkCallsOf(t *testing.T, l *Limiter, a limit.Algorithm) {
 	}
 }
 
-// On a Cluster the client also asks who has which slots, and follows slots that move.
+// On a Cluster, the client also asks which node has which slots, and follows slots that move.
 func TestLeastPrivilegeOnACluster(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 2)
@@ -218,14 +219,13 @@ func TestLeastPrivilegeOnACluster(t *testing.T) {
 	l := newLimiterOn(t, client, "tl", RememberDenials(0))
 	checkAllAlgorithms(t, l)
 	checkAllCalls(t, l)
-	// All slots of the first node are on their way, and none of their keys: every
-	// command that it gets is sent on.
+	// While the slots below move, the first node has none of their keys, and redirects every command about them.
 	from, to := cluster.Nodes()[0], cluster.Nodes()[1]
 	var slots []int
 	for slot := range 64 {
 		slots = append(slots, slot)
 	}
-	// Among them is that in which the fleet meets, whose keys are apart for a while.
+	// The list includes the slot of the fleet's keys, which are split between the two nodes for a while.
 	for _, s := range l.shards.InUse() {
 		if addr, fleet := s.Where(); addr == from.Addr() {
 			slots = append(slots, int(fleet))

@@ -12,23 +12,23 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// Acquire acquires units of a limit of [limit.Concurrent] for a key, and returns them as a slot. If
-// they are not free now, the decision is a denial, and the slot is nil. Release the slot when its units
+// Acquire acquires units of a limit of [limit.Concurrent] for a key, and returns them as a slot. If the
+// units are not free now, the decision is a denial, and the slot is nil. Release the slot when its units
 // are no longer used.
 //
 // A slot belongs to this process, which renews it in Redis. If the process dies, its units are free
 // after [SlotTTL]; if it is paused for that long, it loses the slot. Code that uses a slot for long
 // should check [Slot.Held] before each step, or stop when [Slot.Lost] is closed.
 //
-// Acquire returns within the limiter's deadline. It does not return earlier if ctx ends, because it
-// would not be known whether the units were acquired; in that case they are given back, and the error
+// Acquire returns within the limiter's deadline. It does not return earlier if ctx ends, because then
+// nobody would know whether the units were acquired. In that case the units are given back, and the error
 // is ctx's. If Redis does not answer, the units are denied unless the rule's outage policy is [Allow].
-// While Redis is lost, the outage policy decides: under [Approximate], a process keeps the slots that
-// it holds, even beyond SlotTTL, and acquires units up to its share of the limit; under [Deny] it
-// acquires none, and loses its slots after SlotTTL.
+// While Redis is lost, the outage policy decides. Under [Approximate], a process keeps the slots that it
+// holds, even beyond SlotTTL, and acquires units up to its share of the limit. Under [Deny] it acquires
+// none, and loses its slots after SlotTTL.
 //
-// Errors are those of [Rule.AllowN]; in addition, they wrap [limit.ErrNotForLimit] if the rule's limit
-// is not a limit.Concurrent.
+// Errors are those of [Rule.AllowN]. In addition, the error wraps [limit.ErrNotForLimit] if the rule's
+// limit is not a limit of limit.Concurrent.
 func (r *Rule) Acquire(ctx context.Context, key string, units int64) (*Slot, limit.Decision, error) {
 	q := r.ask(key, units, lua.Take)
 	slots, d, err := q.acquire(ctx, 1)
@@ -45,8 +45,8 @@ func (r *Rule) Acquire(ctx context.Context, key string, units int64) (*Slot, lim
 	return nil, d, nil
 }
 
-// acquire acquires up to count slots, each with the question's units. It returns the decision about
-// the last of them.
+// acquire acquires up to count slots, each with the question's units. It returns the decision about the
+// last slot.
 func (q *question) acquire(ctx context.Context, count int64) ([]*Slot, limit.Decision, error) {
 	r := q.rule
 	if err := r.checkSlots(ctx, q.key.said, q.cost); err != nil {
@@ -79,7 +79,7 @@ func (q *question) acquire(ctx context.Context, count int64) ([]*Slot, limit.Dec
 	return []*Slot{slot}, d, nil
 }
 
-// acquireInRedis has Redis decide, and returns the slots that it granted.
+// acquireInRedis asks Redis to decide, and returns the slots that it granted.
 func (q *question) acquireInRedis(ctx context.Context, count int64) (slots []*Slot, reply remote.Reply, err error) {
 	l, s := q.rule.limiter, q.shard()
 	if !s.Breaker.Closed() {
@@ -96,11 +96,12 @@ func (q *question) acquireInRedis(ctx context.Context, count int64) (slots []*Sl
 	return q.leaveSlots(entered[0], sent, &reply, err), reply, err
 }
 
-// enterSlots registers that entries are about to be sent that change what this process holds of the
-// questions' keys. It returns a record for each question, or nil for one that acquires no slot. While
-// one of the keys is in doubt, enterSlots waits, within the given time. Meanwhile it registers none of
-// the others: Redis is not told about a key in doubt while an entry for it is registered. The entries are to be
-// sent with the context that it returns, in which they have the rest of the time (law 7).
+// enterSlots registers, for each question, that an entry is about to be sent that changes what this
+// process holds of the question's key. It returns a record for each question, or nil for a question that
+// acquires no slot. While one of the keys is in doubt, enterSlots waits, within the given time. Meanwhile
+// it registers none of the others, because Redis is not told about a key in doubt while an entry for the
+// key is registered. The caller must send the entries with the returned context, which gives them the
+// rest of the time (law 7).
 func (l *Limiter) enterSlots(ctx context.Context, within time.Duration, questions ...*question) (context.Context, []*local.Held[*Rule], error) {
 	until := time.Now().Add(remote.TimeLeft(ctx, within))
 	for rest := ctx; ; rest = remote.Rest(ctx, until) {
@@ -108,7 +109,7 @@ func (l *Limiter) enterSlots(ctx context.Context, within time.Duration, question
 		switch {
 		case wait == nil:
 			return rest, entered, nil
-		case l.closed.Load(): // it was not when the call was checked
+		case l.closed.Load(): // it was open when the call was checked
 			return ctx, nil, limit.ErrClosed
 		}
 		if err := l.awaitTold(wait, until); err != nil {
@@ -136,7 +137,7 @@ func (l *Limiter) tryEnter(questions []*question) (entered []*local.Held[*Rule],
 	return entered, nil
 }
 
-// awaitTold waits until a key is no longer in doubt, which is when told is closed.
+// awaitTold waits until a key is no longer in doubt. The channel told is closed at that moment.
 func (l *Limiter) awaitTold(told <-chan struct{}, until time.Time) error {
 	select {
 	case <-told:
@@ -154,7 +155,8 @@ func (r *Rule) heldKey(key *callKey) local.HeldKey {
 	return local.HeldKey{Rule: r.name, Key: string(key.inRedis())}
 }
 
-// leaveSlots registers the answer to an entry, or err, and returns the slots that were granted.
+// leaveSlots registers the reply to an entry, or the error err instead of one, and returns the slots that
+// were granted.
 func (q *question) leaveSlots(h *local.Held[*Rule], sent int64, reply *remote.Reply, err error) (slots []*Slot) {
 	r, l := q.rule, q.rule.limiter
 	now := l.now()
@@ -171,7 +173,7 @@ func (q *question) leaveSlots(h *local.Held[*Rule], sent int64, reply *remote.Re
 		for i := range all {
 			slot := &Slot{rule: r, key: kept}
 			if r.config.policy == Deny {
-				slot.local.EndInTime() // Redis gives its units to others then
+				slot.local.EndInTime() // Redis gives its units to others when its time is over
 			}
 			slots, all[i] = append(slots, slot), &slot.local
 		}
@@ -191,7 +193,7 @@ func (q *question) acquired(ctx context.Context, slots []*Slot, reply *remote.Re
 	d := q.rule.fromRedis(reply, q.cost, lua.Take)
 	d.ChargedAt = 0 // slots are released, not refunded
 	q.rule.slotsDenied(&d)
-	if len(slots) > 0 && !slots[0].Held() { // this process was paused: they are lost already
+	if len(slots) > 0 && !slots[0].Held() { // this process was paused, and the slots are already lost
 		d.Allowed, d.Granted, d.RetryAfter = false, 0, acquireAgain
 		return nil, d, nil
 	}
@@ -246,9 +248,10 @@ func (q *question) roomAlone() int64 {
 	return l.slots.table.Room(l.now(), q.heldKey(), q.slotShare())
 }
 
-// reserveSlots reserves units of this instance's share, for at most count slots, while Redis does not know yet
-// what other instances hold: both must have room (law 11). own is 0 if Redis does know. If the share has no
-// room, ok is false, and d is the denial. Otherwise unreserveSlots must follow, once Redis has answered.
+// reserveSlots reserves units of this instance's share, for at most count slots, while Redis may not know
+// yet what other instances hold. During that time both Redis and the share must have room (law 11). own
+// is 0 if Redis does know. If the share has no room, ok is false, and d is the denial. Otherwise the
+// caller must call unreserveSlots once Redis has answered.
 func (q *question) reserveSlots(count int64) (own int64, d limit.Decision, ok bool) {
 	if !q.slotsSettle() {
 		return 0, d, true
@@ -267,7 +270,8 @@ func (q *question) slotsSettle() bool {
 	return r.config.policy != Allow && s.Breaker.Closed() && s.Uncounted(r.name, r.slotTTL)
 }
 
-// deniedByShare is the denial of units for which the share, whose room is given, has none.
+// deniedByShare returns a denial by this instance's share, which has room for the given number of units
+// only.
 func (q *question) deniedByShare(room int64) limit.Decision {
 	d := q.rule.decision(q.shard().TierSettling())
 	d.Remaining, d.RetryAfter, d.ResetAfter = room, acquireAgain, q.rule.slotTTL

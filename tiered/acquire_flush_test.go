@@ -13,15 +13,16 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// Law 13: if Redis is flushed while units are held, processes tell it again what they hold after the
-// next heartbeat, which comes every second, and long before the next renewal. Until then others may
-// acquire as much again; from then on at most n units are held, counting what each holder believes.
+// Law 13: if Redis is flushed while units are held, the processes tell it again what they hold after the next
+// heartbeat, long before the next renewal. Heartbeats are sent every second. Until Redis knows again, other
+// processes may acquire up to n more units. After that, at most n units are held, counting every slot that its
+// holder believes in.
 func TestLaw13FlushedRedisIsToldWhatIsHeld(t *testing.T) {
 	t.Parallel()
 	const (
 		n   = 5
 		ttl = time.Minute
-		// soon is ten heartbeats, for a machine that is loaded, and half the time to the next renewal.
+		// soon is ten heartbeats, to allow for a loaded machine, and half the time until the next renewal.
 		soon = ttl / renewals / 2
 	)
 	server, prefix := redistest.Start(t), redistest.Prefix()
@@ -71,7 +72,7 @@ func TestLaw13FlushedRedisIsToldWhatIsHeld(t *testing.T) {
 	known := func() (units int64) {
 		value, err := client.Get(ctx, key).Bytes()
 		if err != nil {
-			return 0 // it was not told of anything yet
+			return 0 // Redis has not been told of any slot yet
 		}
 		s, err := state.Decode(value, time.Now().UnixMicro(), 0)
 		if err != nil {
@@ -85,7 +86,7 @@ func TestLaw13FlushedRedisIsToldWhatIsHeld(t *testing.T) {
 	} else {
 		t.Logf("Redis knows again after %v; %d units were acquired meanwhile", took, granted.Load())
 	}
-	// The contender may still hold a unit that it was granted before.
+	// The contender may still hold a unit that it acquired earlier.
 	redistest.Eventually(t, "no more than the units that are kept", func() bool { return known() == n })
 	told.Store(true)
 	before := denied.Load()
@@ -106,8 +107,8 @@ func TestLaw13FlushedRedisIsToldWhatIsHeld(t *testing.T) {
 	redistest.Eventually(t, "nothing leaks", func() bool { return client.Exists(ctx, key).Val() == 0 })
 }
 
-// A limiter that has concurrency limits only is healthy again a TTL after Redis has lost its data: by then
-// Redis has been told of all slots, or they are lost.
+// A limiter that has only concurrency limits is healthy again one TTL after Redis has lost its data. By then,
+// Redis has been told of every slot that is not lost.
 func TestSettlingEndsWithConcurrencyLimitsOnly(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

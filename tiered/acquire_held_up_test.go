@@ -16,10 +16,10 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// heldUp is a way to Redis on which releases are held up before they are sent, as if their goroutine was paused there.
+// heldUp is a Decider that delays a release before sending it, as if the goroutine of the caller were paused.
 type heldUp struct {
 	outage.Decider
-	meanwhile func() // nil: nothing is held up
+	meanwhile func() // nil: no release is delayed
 }
 
 func (h *heldUp) Decide(ctx context.Context, e remote.Entry) (remote.Reply, error) {
@@ -30,13 +30,14 @@ func (h *heldUp) Decide(ctx context.Context, e remote.Entry) (remote.Reply, erro
 	return h.Decider.Decide(ctx, e)
 }
 
-// Law 13: a release that is held up for longer than its slots last takes no units from slots that were acquired meanwhile.
+// Law 13: a release that is delayed for longer than the TTL of its slot takes no units from slots that were
+// acquired meanwhile.
 func TestLaw13AReleaseThatIsHeldUpTakesNoLaterSlots(t *testing.T) {
 	redistest.InBubble(t, func(t *testing.T, bubble *redistest.Bubble) {
 		prefix := redistest.Prefix()
 		l, other := newLimiterOn(t, bubble.Client(t), prefix), newLimiterOn(t, bubble.Client(t), prefix)
 		way := &heldUp{Decider: l.shard.Decider}
-		l.shard.Decider = way // before anything runs that asks for slots
+		l.shard.Decider = way // before any goroutine runs that asks for slots
 		const ttl = 10 * time.Second
 		jobs, elsewhere := newRule(t, l, "jobs", limit.Concurrent(1), SlotTTL(ttl)), newRule(t, other, "jobs", limit.Concurrent(1), SlotTTL(ttl))
 		first := mustAcquire(t, jobs, "k", 1)
@@ -58,8 +59,8 @@ func TestLaw13AReleaseThatIsHeldUpTakesNoLaterSlots(t *testing.T) {
 	})
 }
 
-// Law 12: a call that was let in before Close, and goes on only when Close has released all slots, acquires none: nobody would
-// release it.
+// Law 12: a call that passed the check before Close, but goes on only after Close has released all slots,
+// acquires none, because nobody would release it.
 func TestLaw12NoSlotIsAcquiredBehindClose(t *testing.T) {
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix())
 	r := newRule(t, l, "jobs", limit.Concurrent(1))
@@ -75,11 +76,11 @@ func TestLaw12NoSlotIsAcquiredBehindClose(t *testing.T) {
 	if slot, d := q.acquireAlone(remote.ErrNoAnswer); slot != nil || d.Allowed {
 		t.Errorf("without Redis: %v, %+v", slot, d)
 	}
-	l.closed.Store(false) // for the test's own Close
+	l.closed.Store(false) // so that the test's own Close runs
 }
 
-// Law 11: while Redis does not know yet what other instances hold, callers that ask for slots at the same time stay within this
-// instance's share together, whether they wait in a queue or not.
+// Law 11: while Redis does not yet know what other instances hold, concurrent callers together stay within this
+// instance's share, whether or not they wait in a queue.
 func TestLaw11SlotsAskedForAtTheSameTimeStayWithinTheShare(t *testing.T) {
 	const units, callers = 10, 10
 	for what, acquire := range map[string]func(context.Context, *Rule) (*Slot, error){
@@ -141,19 +142,20 @@ func TestLaw11SlotsAskedForAtTheSameTimeStayWithinTheShare(t *testing.T) {
 	}
 }
 
-// settling returns a limiter of a fleet of two that settles, in a bubble.
+// settling returns a limiter that is settling, in a fleet of two, in a bubble.
 func settling(t *testing.T, bubble *redistest.Bubble) *Limiter {
 	t.Helper()
 	prefix := redistest.Prefix()
 	l := newLimiterOn(t, bubble.Client(t), prefix)
-	newLimiterOn(t, bubble.Client(t), prefix) // the other half of the fleet
+	newLimiterOn(t, bubble.Client(t), prefix) // the other instance of the fleet
 	redistest.Eventually(t, "the fleet is known", func() bool { return l.FleetSize() == 2 })
 	l.shard.Breaker.ForceOpen(errors.New("Redis is lost"))
 	redistest.Eventually(t, "Redis is back", func() bool { return l.State() == Settling })
 	return l
 }
 
-// If Redis is lost after a group has reserved its part of the shares, and before it asks, this part is its own.
+// If Redis is lost after a group has reserved units of the shares and before the group asks Redis, the group gets
+// the units that it reserved.
 func TestAGroupHasWhatItReserved(t *testing.T) {
 	redistest.InBubble(t, func(t *testing.T, bubble *redistest.Bubble) {
 		l := settling(t, bubble)
@@ -174,8 +176,8 @@ func TestAGroupHasWhatItReserved(t *testing.T) {
 	})
 }
 
-// Law 7: a call that has waited until its key was no longer in doubt, or for other limits of its group, has only the rest of the
-// deadline left.
+// Law 7: a call that has waited for a key in doubt, or for the other limits of its group, has only the rest of
+// the deadline for its trip.
 func TestLaw7AcquireHasOneDeadline(t *testing.T) {
 	const deadline = time.Second
 	for what, acquire := range map[string]func(t *testing.T, l *Limiter, slow func()){
@@ -213,7 +215,7 @@ func TestLaw7AcquireHasOneDeadline(t *testing.T) {
 				if took := time.Since(began); took > deadline {
 					t.Errorf("it took %v, with a deadline of %v", took, deadline)
 				}
-				if missed := l.Stats().Missed; missed.NotInTime != 1 || missed.OwnTime != 0 { // the program gave it no time
+				if missed := l.Stats().Missed; missed.NotInTime != 1 || missed.OwnTime != 0 { // no DecideBy was set
 					t.Errorf("missed: %+v", missed)
 				}
 				bubble.Late.Store(0)

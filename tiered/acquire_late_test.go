@@ -18,21 +18,21 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// courier carries commands about slots to Redis as a test says.
+// courier delivers commands about slots to Redis in the way that a test specifies.
 type courier struct {
-	carry  atomic.Pointer[carry] // nil: as usual
-	copies redis.UniversalClient // sends copies; the connection of a command that failed is closed
+	carry  atomic.Pointer[carry] // nil: deliver normally
+	copies redis.UniversalClient // sends the copies, because the connection of a failed command is closed
 }
 
-// newCourier is the courier of a client that it returns.
+// newCourier returns a courier and the client that it is attached to.
 func newCourier(t testing.TB, server redistest.Endpoint) (*courier, redis.UniversalClient) {
 	c, client := &courier{copies: server.Client(t)}, server.Client(t)
 	client.AddHook(c)
 	return c, client
 }
 
-// carry carries one command. send sends it, and a copy may be sent later, when nobody waits for the
-// answer any more.
+// carry delivers one command. It may call send, which sends the command, and sendCopy, which sends a copy and may
+// be called later, when no caller waits for the answer any more.
 type carry func(send, sendCopy func() error) error
 
 func (c *courier) from(f carry) { c.carry.Store(&f) }
@@ -67,8 +67,8 @@ func isAboutSlots(cmd redis.Cmder) bool {
 	return false
 }
 
-// fates are what can become of a command that is not answered. over is closed when that is so;
-// meanwhile is called between two statements of what is held, if there are two.
+// fates are the possible outcomes of a command that gets no answer. The channel over is closed when the outcome
+// has occurred. meanwhile is called between two statements of what is held, if there are two.
 var fates = map[string]func(c *courier, meanwhile func()) (over <-chan struct{}){
 	"it is not run": func(c *courier, _ func()) <-chan struct{} {
 		return c.script(func(_, _ func() error) error { return io.ErrUnexpectedEOF })
@@ -93,7 +93,7 @@ var fates = map[string]func(c *courier, meanwhile func()) (over <-chan struct{})
 	},
 }
 
-// script has one command after another carried so, and further ones as usual.
+// script delivers the next commands in the given ways, one after the other, and all later commands normally.
 func (c *courier) script(commands ...carry) (over <-chan struct{}) {
 	var mu sync.Mutex
 	done := make(chan struct{})
@@ -112,8 +112,8 @@ func (c *courier) script(commands ...carry) (over <-chan struct{}) {
 	return done
 }
 
-// Law 13: whether or not a command whose answer was lost was run, Redis soon knows exactly what is held.
-// The TTL is so long that neither its end nor a renewal corrects anything here.
+// Law 13: whether or not Redis has run a command whose answer was lost, Redis soon knows exactly what is held.
+// The TTL is so long that neither its end nor a renewal corrects anything in this test.
 func TestLaw13LostAnswersNeitherKeepUnitsNorGiveThemOutTwice(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)
@@ -123,7 +123,7 @@ func TestLaw13LostAnswersNeitherKeepUnitsNorGiveThemOutTwice(t *testing.T) {
 			t.Errorf("an answer was lost: %v, %+v, %v", slot, d, err)
 		}
 	}
-	var all sync.WaitGroup // each waits most of the time
+	var all sync.WaitGroup // each subtest mostly waits
 	defer all.Wait()
 	for fate, becomes := range fates {
 		for what, test := range map[string]struct {
@@ -150,10 +150,10 @@ func checkUnanswered(t *testing.T, server redistest.Endpoint, becomes func(*cour
 	prefix := redistest.Prefix()
 	here := newLimiterOn(t, client, prefix, Deadline(time.Second), RememberDenials(0))
 	there := newLimiterOn(t, server.Client(t), prefix, RememberDenials(0))
-	// On a busy machine, a limiter may not reach Redis in time at its start. It would grant slots by
-	// itself.
+	// On a busy machine, a limiter may not reach Redis in time at its start. The limiter would then grant slots
+	// without Redis.
 	redistest.Eventually(t, "Redis decides", func() bool { return here.State() == Healthy && there.State() == Healthy })
-	a := newRule(t, here, "jobs", limit.Concurrent(n), SlotTTL(ttl)) // of which Approximate decides in an outage, and not before
+	a := newRule(t, here, "jobs", limit.Concurrent(n), SlotTTL(ttl)) // Approximate grants without Redis only in an outage
 	b := newRule(t, there, "jobs", limit.Concurrent(n), SlotTTL(ttl))
 	var held []*Slot
 	for range holds {
@@ -194,8 +194,8 @@ func checkUnanswered(t *testing.T, server redistest.Endpoint, becomes func(*cour
 	}
 }
 
-// Law 13: however slow the answer to the acquisition or renewal of a slot was, its holder knows that the
-// slot is lost before Redis gives its units to another. Here, the answer takes a third of the TTL, and
+// Law 13: however slow the answer to the acquisition or renewal of a slot is, the holder knows that the slot is
+// lost before Redis gives its units to another process. In this test, the answer takes a third of the TTL, and
 // then the process is cut off.
 func TestLaw13SlotsAreBelievedInFromBeforeRedisWasAsked(t *testing.T) {
 	t.Parallel()
@@ -238,9 +238,9 @@ func TestLaw13SlotsAreBelievedInFromBeforeRedisWasAsked(t *testing.T) {
 	}
 }
 
-// Law 13: units that Redis granted to a caller who has left are given back, and if Redis turns out to
-// know of fewer units than are held, it is told so at once. The TTL is so long that no renewal corrects
-// anything here.
+// Law 13: units that Redis granted to a caller who has left are given back. If Redis turns out to know of fewer
+// units than are held, the process corrects it at once. The TTL is so long that no renewal corrects anything in
+// this test.
 func TestLaw13WhatIsNotAsRedisKnowsIsPutRight(t *testing.T) {
 	server, prefix := redistest.Shared(t), redistest.Prefix()
 	c, client := newCourier(t, server)

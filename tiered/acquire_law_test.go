@@ -19,11 +19,11 @@ import (
 	"github.com/tierlimit/tierlimit/lua"
 )
 
-// losing loses what goes to Redis, or comes back: a part of the commands is run and its reply
-// lost, and another is answered by an error at once and run later.
+// losing is a hook that loses part of the commands or their replies. About half of them are run, and their replies are
+// lost. The other half fail at once, and are run later.
 type losing struct {
-	later redis.UniversalClient // runs what is run later; the connection of a command that failed is closed
-	part  atomic.Int64          // of 1,000
+	later redis.UniversalClient // runs the delayed commands, because the connection of a failed command is closed
+	part  atomic.Int64          // the commands to lose, per thousand
 	late  sync.WaitGroup
 	lost  atomic.Int64
 }
@@ -46,7 +46,7 @@ func (l *losing) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 		} else {
 			again := redis.NewCmd(context.Background(), copied(cmd.Args())...)
 			l.late.Go(func() {
-				time.Sleep(time.Duration(rand.IntN(40)) * time.Millisecond) // on its way
+				time.Sleep(time.Duration(rand.IntN(40)) * time.Millisecond) // the command's time in the network
 				_ = l.later.Process(context.Background(), again)
 			})
 		}
@@ -55,7 +55,8 @@ func (l *losing) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// copied are arguments as they are now: some point to what the next trip is loaded into.
+// copied returns a copy of the arguments as they are now, because some point to buffers that the next trip
+// overwrites.
 func copied(args []any) []any {
 	args = slices.Clone(args)
 	for i, arg := range args {
@@ -66,14 +67,14 @@ func copied(args []any) []any {
 	return args
 }
 
-// believers are all slots whose holders believe that they hold them.
+// believers is the set of slots whose holders believe that they hold them.
 type believers struct {
 	mu    sync.Mutex
 	units map[*Slot]int64
 	most  int64
 }
 
-// add adds a slot, and returns how many units are believed to be held at that moment.
+// add adds a slot, and returns the number of units that are believed to be held at that moment.
 func (b *believers) add(s *Slot, units int64) (held int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -93,8 +94,8 @@ func (b *believers) remove(s *Slot) {
 	delete(b.units, s)
 }
 
-// kill ends a process as SIGKILL does: it tells Redis nothing, and nobody believes anything there
-// any more.
+// kill ends a process as SIGKILL does: the process tells Redis nothing, and its holders no longer count as
+// believers.
 func (b *believers) kill(l *Limiter, rule *Rule) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -106,10 +107,9 @@ func (b *believers) kill(l *Limiter, rule *Rule) {
 	l.stop()
 }
 
-// Law 13: at most n units are held at any instant, counting a slot until its holder knows that it has
-// lost it, whatever is acquired and released, whichever processes die, and whichever answers are lost.
-// No unit leaks: those that dead processes held are free after the TTL, and those that others released,
-// at once.
+// Law 13: at most n units are held at any instant, whatever is acquired and released, whichever processes die,
+// and whichever answers are lost. A slot counts as held until its holder knows that it is lost. No unit leaks:
+// units that dead processes held are free after the TTL, and units that others released are free at once.
 func TestLaw13AtMostNAreHeldAndNothingLeaks(t *testing.T) {
 	t.Parallel()
 	const (
@@ -147,14 +147,14 @@ func TestLaw13AtMostNAreHeldAndNothingLeaks(t *testing.T) {
 			}
 			acquired.Add(1)
 			select {
-			case <-dead: // it is never told that it has the slot
+			case <-dead: // the dead process never learns that it has the slot
 				return
 			default:
 			}
 			if held := believe.add(slot, units); held > n {
 				t.Errorf("%d units are held", held)
 			}
-			if rand.IntN(20) == 0 { // beyond the end of the line, if it is not renewed
+			if rand.IntN(20) == 0 { // longer than the slot lasts if it is not renewed
 				time.Sleep(ttl + ttl/4)
 			} else {
 				time.Sleep(time.Duration(rand.IntN(3)) * time.Millisecond)
@@ -185,7 +185,7 @@ func TestLaw13AtMostNAreHeldAndNothingLeaks(t *testing.T) {
 	processes := []process{launch(), launch(), launch()}
 	lose.part.Store(60)
 	for i := range kills {
-		// Between two kills something is acquired, and some answers are lost.
+		// Between two kills, some slots are acquired and some answers are lost.
 		before, lost := acquired.Load(), lose.lost.Load()
 		redistest.Eventually(t, "slots are acquired and answers lost", func() bool {
 			return acquired.Load() >= before+40 && lose.lost.Load() >= lost+5
@@ -220,7 +220,7 @@ func TestLaw13AtMostNAreHeldAndNothingLeaks(t *testing.T) {
 	}
 }
 
-// A group that waits until one of its keys is no longer in doubt leaves nothing registered for the others.
+// A group that waits for a key in doubt leaves nothing registered for its other keys.
 func TestAGroupThatWaitsRegistersNothing(t *testing.T) {
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix())
 	r := newRule(t, l, "jobs", limit.Concurrent(5))

@@ -7,7 +7,7 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// Without Redis, Peek says of slots what Acquire then does, under every outage policy.
+// While Redis is lost, Peek predicts the decision of Acquire, under every outage policy.
 func TestPeekOfSlotsInAnOutage(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

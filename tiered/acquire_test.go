@@ -34,7 +34,7 @@ func mustBeFull(t testing.TB, r *Rule, key string, units int64) limit.Decision {
 	return d
 }
 
-// Law 7: slots keep no more of a long key in memory than Redis does.
+// Law 7: a slot keeps no more bytes of a long key in memory than Redis does.
 func TestLaw7SlotsKeepNoLongKeys(t *testing.T) {
 	r := newRule(t, newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix()), "jobs", limit.Concurrent(1))
 	slot := mustAcquire(t, r, strings.Repeat("k", limit.MaxKey), 1)
@@ -77,8 +77,8 @@ func TestAcquireAndRelease(t *testing.T) {
 	mustAcquire(t, a, "k", 2)
 }
 
-// A denial is remembered for a short time only, because slots may be released at any time. After that,
-// Redis is asked again. A release by this process ends it at once.
+// A denial is remembered only for a short time, because slots may be released at any time. After that time, or at
+// once after a release by this process, Redis is asked again.
 func TestDenialsOfSlotsAreShortLived(t *testing.T) {
 	client, prefix := redistest.Shared(t).Client(t), redistest.Prefix()
 	clock := newVirtual()
@@ -104,8 +104,8 @@ func TestDenialsOfSlotsAreShortLived(t *testing.T) {
 	again.Release()
 }
 
-// Waiters are served in order: at once after releases in this process, and after those elsewhere when
-// they ask again. A waiter that gives up leaves the queue.
+// Waiters are served in order. After a release in this process they are served at once, and after a release in
+// another process when they ask again. A waiter that gives up leaves the queue.
 func TestAcquireWaitIsFirstComeFirstServed(t *testing.T) {
 	client, prefix := redistest.Shared(t).Client(t), redistest.Prefix()
 	here, there := newLimiterOn(t, client, prefix), newLimiterOn(t, client, prefix)
@@ -144,11 +144,11 @@ func TestAcquireWaitIsFirstComeFirstServed(t *testing.T) {
 	if n := waiting(here, "jobs", "k"); n != 0 {
 		t.Errorf("%d wait after all were served", n)
 	}
-	mustAcquire(t, b, "k", 1) // nobody who has left was given it
+	mustAcquire(t, b, "k", 1) // no waiter that had left was given the unit
 }
 
-// A process whose callers always wait for units does not keep them from other processes, although those
-// learn of its releases only by asking.
+// A process whose callers always wait for units does not starve other processes, although those learn of its
+// releases only by asking Redis.
 func TestAcquireWaitTakesTurnsWithOtherProcesses(t *testing.T) {
 	t.Parallel()
 	client, prefix := redistest.Shared(t).Client(t), redistest.Prefix()
@@ -183,7 +183,7 @@ func TestAcquireWaitTakesTurnsWithOtherProcesses(t *testing.T) {
 	}
 }
 
-// Calls and options that a limit does not support return an error that names the rule, at once.
+// Calls and options that a limit does not support return, at once, an error that names the rule.
 func TestWhatDoesNotGoWithSlots(t *testing.T) {
 	ctx := context.Background()
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix())
@@ -235,8 +235,8 @@ func TestWhatDoesNotGoWithSlots(t *testing.T) {
 	}
 }
 
-// Slots outlive their TTL while their process renews them. If it cannot, the slot is lost, and its
-// holder knows so before Redis gives the units to another.
+// Slots outlive their TTL while their process renews them. If the process cannot renew a slot, the slot is lost,
+// and its holder knows this before Redis gives the units to another process.
 func TestLaw13SlotsAreKeptAndLost(t *testing.T) {
 	t.Parallel()
 	const ttl = 1500 * time.Millisecond
@@ -256,7 +256,7 @@ func TestLaw13SlotsAreKeptAndLost(t *testing.T) {
 	if !slot.Held() {
 		t.Fatal("it is lost, although its process lives")
 	}
-	cut.part.Store(1000) // nothing is answered, though some of it is run
+	cut.part.Store(1000) // no command is answered, although some of them are run
 	var taken *Slot
 	redistest.Eventually(t, "another one gets it", func() bool {
 		var err error
@@ -269,7 +269,7 @@ func TestLaw13SlotsAreKeptAndLost(t *testing.T) {
 		return taken != nil
 	})
 	<-slot.Lost()
-	slot.Release() // does nothing to the other's
+	slot.Release() // does not affect the slot of the other process
 	cut.part.Store(0)
 	cut.late.Wait()
 	redistest.Eventually(t, "Redis knows what is held", func() bool { return here.slots.table.Keys() == 0 && here.State() == Healthy })
@@ -282,8 +282,8 @@ func TestLaw13SlotsAreKeptAndLost(t *testing.T) {
 	}
 }
 
-// The channel of a slot is closed when the slot is lost, also while Redis hangs and this process waits
-// for it as long as the deadline.
+// A slot's channel is closed when the slot is lost, even while Redis hangs and this process waits for an answer
+// until its deadline.
 func TestLaw13LostIsToldWhileRedisHangs(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -300,12 +300,12 @@ func TestLaw13LostIsToldWhileRedisHangs(t *testing.T) {
 	server.Resume()
 }
 
-// Slots are renewed in time if the process has had rules only of a longer TTL before.
+// Slots are renewed in time even if the process had only rules with a longer TTL before.
 func TestLaw13SlotsOfAShorterTTLAreKept(t *testing.T) {
 	redistest.InBubble(t, func(t *testing.T, bubble *redistest.Bubble) {
 		l := newLimiterOn(t, bubble.Client(t), redistest.Prefix())
 		kept := mustAcquire(t, newRule(t, l, "long", limit.Concurrent(1), SlotTTL(10*time.Minute)), "k", 1)
-		synctest.Wait() // the next renewal of these slots is now due in some minutes
+		synctest.Wait() // the next renewal of this slot is now due in some minutes
 		const ttl = time.Second
 		slot := mustAcquire(t, newRule(t, l, "short", limit.Concurrent(1), SlotTTL(ttl)), "k", 1)
 		time.Sleep(3 * ttl)
@@ -315,7 +315,7 @@ func TestLaw13SlotsOfAShorterTTLAreKept(t *testing.T) {
 	})
 }
 
-// Law 12: Close releases all slots, also if an answer is late while it does so.
+// Law 12: Close releases all slots, even if an answer is late meanwhile.
 func TestLaw12CloseReleasesSlotsWhenAnswersAreLate(t *testing.T) {
 	redistest.InBubble(t, func(t *testing.T, bubble *redistest.Bubble) {
 		const deadline = 200 * time.Millisecond
@@ -338,7 +338,7 @@ func TestLaw12CloseReleasesSlotsWhenAnswersAreLate(t *testing.T) {
 	})
 }
 
-// Close logs of how many keys it could not release the slots, and of none else.
+// Close logs the number of keys whose slots it could not release. Keys whose slots are released are not counted.
 func TestCloseTellsWhatItCannotRelease(t *testing.T) {
 	redistest.InBubble(t, func(t *testing.T, bubble *redistest.Bubble) {
 		var log strings.Builder
@@ -348,14 +348,14 @@ func TestCloseTellsWhatItCannotRelease(t *testing.T) {
 		mustAcquire(t, r, "a", 1)
 		mustAcquire(t, r, "b", 1)
 		bubble.Late.Store(int64(time.Second))
-		_ = l.Close() // it cannot leave the fleet either
+		_ = l.Close() // Close cannot take this instance out of the fleet either
 		if !strings.Contains(log.String(), "slots could not be released") || !strings.Contains(log.String(), "keys=2") {
 			t.Errorf("logged %s", log.String())
 		}
 	})
 }
 
-// After Redis has lost its data, it is told again what is held.
+// After Redis has lost data about slots, this process tells it again what is held.
 func TestSlotsAreToldAgain(t *testing.T) {
 	t.Parallel()
 	client, prefix := redistest.Shared(t).Client(t), redistest.Prefix()
@@ -387,8 +387,8 @@ func TestSlotsAreToldAgain(t *testing.T) {
 	mustBeFull(t, r, "k", 1)
 }
 
-// Law 11: in an outage, a process keeps what it holds and acquires units up to its share, and tells
-// Redis so afterwards. Under the policy Deny it acquires nothing.
+// Law 11: in an outage, a process keeps its slots, acquires units up to its share, and tells Redis afterwards.
+// Under the policy Deny it acquires nothing.
 func TestLaw11SlotsInAnOutage(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -409,7 +409,7 @@ func TestLaw11SlotsInAnOutage(t *testing.T) {
 	if !kept.Held() {
 		t.Error("what was held is lost")
 	}
-	more := mustAcquire(t, r, "k", 3) // there is no other instance
+	more := mustAcquire(t, r, "k", 3) // the share is the whole limit, as there is no other instance
 	if d := mustBeFull(t, r, "k", 1); d.Tier != limit.TierFallback {
 		t.Errorf("more than its share: %+v", d)
 	}
@@ -427,8 +427,9 @@ func TestLaw11SlotsInAnOutage(t *testing.T) {
 	})
 }
 
-// Law 13: in an outage each slot of a key is kept or lost by the policy of the rule that acquired it, whichever rule
-// asked for the key last. Otherwise another process would get what a holder under Deny still believes in.
+// Law 13: in an outage, each slot of a key is kept or lost according to the policy of the rule that acquired it,
+// whichever rule used the key last. Otherwise, another process could get units in which a holder under Deny still
+// believes.
 func TestLaw13EachSlotIsKeptByItsPolicy(t *testing.T) {
 	for _, lastIsStrict := range []bool{false, true} {
 		redistest.InBubble(t, func(t *testing.T, bubble *redistest.Bubble) {
@@ -449,7 +450,7 @@ func TestLaw13EachSlotIsKeptByItsPolicy(t *testing.T) {
 					t.Fatalf("%v, %v", slot, err)
 				}
 			}
-			// A peek says the same as an attempt.
+			// Peek returns the same decision as Acquire.
 			_, d, err := strict.Acquire(t.Context(), "x", 1)
 			if p, peeked := strict.Peek(t.Context(), "x", 1); err != nil || peeked != nil || p != d {
 				t.Errorf("%+v, %v; a peek: %+v, %v", d, err, p, peeked)
@@ -490,7 +491,7 @@ func TestSlotsInVirtualTime(t *testing.T) {
 	mustAcquire(t, r, "k", 1)
 }
 
-// A rule on a dry run always returns a slot, and holds units for those that fit.
+// A rule on a dry run always returns a slot, and holds units only for slots that fit.
 func TestAcquireOnADryRun(t *testing.T) {
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix())
 	r := newRule(t, l, "jobs", limit.Concurrent(1), DryRun())
@@ -506,7 +507,7 @@ func TestAcquireOnADryRun(t *testing.T) {
 	}
 }
 
-// Metrics count what Acquire decides, and its errors, as they do for other calls.
+// The metrics count the decisions and errors of Acquire, as they do for other calls.
 func TestAcquireIsCounted(t *testing.T) {
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix())
 	r := newRule(t, l, "jobs", limit.Concurrent(1))

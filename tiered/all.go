@@ -25,30 +25,29 @@ type Request struct {
 // trip carries, so that no caller waits for another's long list.
 const MaxTogether = maxBatch
 
-// AllowAll charges all requests or none (law 9), for example against a tenant's quota and an
-// endpoint's limit. It returns a decision for each request; either all are Allowed or none is. If
-// none is, those that their limit denied are Denied and have a RetryAfter; the others are HeldBack,
-// and counted as such. No two requests may have the same rule and key, and there may be at most
-// [MaxTogether] of them. Rules on a dry run never deny the others, see [DryRun].
+// AllowAll charges all requests or none (law 9), for example against a tenant's quota and an endpoint's
+// limit. It returns a decision for each request; either all are Allowed or none is. If none is Allowed,
+// the requests that their own limit denied are Denied and have a RetryAfter. The others are HeldBack, and
+// counted as such. No two requests may have the same rule and key, and there may be at most [MaxTogether]
+// requests. Rules on a dry run never deny the others; see [DryRun].
 //
-// AllowAll takes one trip to Redis. On a Cluster, requests for the same key share a hash slot; keys
-// in different slots are charged one slot after another, and refunded if a later slot denies. For
-// the time of a trip, other requests may then be denied because of units that are about to be given
-// back; more than the limit is never granted. Units whose refund is lost stay charged until
-// they leave the window. Requests whose master is lost are decided by their rules' outage policies,
-// the others by Redis.
+// AllowAll takes one trip to Redis. On a Cluster, requests for the same key share a hash slot. Keys in
+// different hash slots are charged one hash slot after another, and refunded if a later one denies.
+// During such a trip, other requests may be denied because of units that are about to be given back; more
+// than the limit is never granted. Units whose refund is lost stay charged until they leave the window.
+// Requests whose master is lost are decided by their rules' outage policies, the others by Redis.
 //
-// Errors and deadline are those of [Rule.AllowN]; refunding may take as long again. Because a log
-// writes each unit, the costs of all requests under logs may sum to 100,000 units at most; if they
-// exceed that, the error wraps [limit.ErrInvalidCost]. (In a sorted set a unit counts as 20.)
-// Requests that acquire slots or hold units need [Limiter.TakeAll]; for them AllowAll returns an
-// error that wraps [limit.ErrNotForLimit] or [limit.ErrInvalidHold].
+// Errors and deadline are those of [Rule.AllowN]; refunding may take as long again. Because a log writes
+// each unit, the costs of all requests under logs may add up to 100,000 units at most; above that, the
+// error wraps [limit.ErrInvalidCost]. (In a sorted set a unit counts as 20.) Requests that acquire slots
+// or hold units need [Limiter.TakeAll]; for them AllowAll returns an error that wraps
+// [limit.ErrNotForLimit] or [limit.ErrInvalidHold].
 func (l *Limiter) AllowAll(ctx context.Context, requests ...Request) ([]limit.Decision, error) {
 	return l.decideTogether(ctx, requests, nil)
 }
 
-// decideTogether implements AllowAll if grants is nil, and otherwise TakeAll, whose grants it stores
-// there.
+// decideTogether implements AllowAll if grants is nil. Otherwise it implements TakeAll, and stores the
+// grants in grants.
 func (l *Limiter) decideTogether(ctx context.Context, requests []Request, grants Grants) ([]limit.Decision, error) {
 	for i := range requests {
 		if requests[i].isDryRun() {
@@ -58,7 +57,7 @@ func (l *Limiter) decideTogether(ctx context.Context, requests []Request, grants
 	return l.allOrNone(ctx, requests, grants)
 }
 
-// allOrNone decides requests of which none is on a dry run; see decideTogether.
+// allOrNone decides requests whose rules are not on a dry run; see decideTogether.
 func (l *Limiter) allOrNone(ctx context.Context, requests []Request, grants Grants) ([]limit.Decision, error) {
 	asked, questions := l.now(), l.questionsOf(requests)
 	decisions, err := l.decideAll(ctx, requests, questions, grants)
@@ -82,8 +81,8 @@ func (l *Limiter) allOrNone(ctx context.Context, requests []Request, grants Gran
 	return decisions, err
 }
 
-// questionsOf returns a question for each request. That of a request without a rule, which is a
-// mistake, is zero.
+// questionsOf returns a question for each request. A request without a rule is a mistake, and its
+// question is zero.
 func (l *Limiter) questionsOf(requests []Request) []question {
 	questions := make([]question, len(requests))
 	for i, q := range requests {

@@ -11,9 +11,9 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// Laws 1 and 9: groups span two masters, one of which is stopped and continued again and again. The
-// key on the other master gets exactly its limit from all instances together, including one that did
-// not know the key before.
+// Laws 1 and 9: groups span two masters, one of which is paused and resumed again and again. All instances
+// together grant exactly the limit of the key on the other master, including an instance that did not know the
+// key before.
 func TestLaw9GroupOverAHealthyAndAFlappingMaster(t *testing.T) {
 	t.Parallel()
 	const quota, flaps = 200, 2
@@ -71,7 +71,7 @@ func TestLaw9GroupOverAHealthyAndAFlappingMaster(t *testing.T) {
 			return limiters[0].State() == is
 		})
 	}
-	for _, l := range limiters[1:] { // the first one comes in mid-outage
+	for _, l := range limiters[1:] { // the first limiter starts during the outage
 		start(l)
 	}
 	mustAllow(t, limiters[0].MustRule("larger", limit.PerDay(100_000), Use(limit.SlidingLog())), lost, 1)

@@ -39,7 +39,7 @@ func TestAllowAllBlamesOnlyWhoDenies(t *testing.T) {
 			})
 			l.watcher.Store(&watch)
 			mustAllow(t, address, "192.0.2.1", 1)
-			const groups = 4 // the first is denied by who decides, and the others from memory if it was Redis
+			const groups = 4 // Redis or the outage policy denies the first group; denials by Redis are repeated from memory
 			for i := range groups {
 				for _, q := range [][]Request{
 					{{Rule: tenant, Key: "acme", Cost: 1}, {Rule: address, Key: "192.0.2.1", Cost: 1}},
@@ -73,8 +73,8 @@ func TestAllowAllBlamesOnlyWhoDenies(t *testing.T) {
 	}
 }
 
-// A limit that would be asked after the one that denies, as on a Cluster or on a dry run, is held back
-// as well, because it has not denied.
+// A limit that would be asked only after the one that denied, on a Cluster or on a dry run, is also held back,
+// because it has not denied.
 func TestWhoIsNotAskedIsHeldBack(t *testing.T) {
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), RememberDenials(0))
 	full, dry := newRule(t, l, "full", limit.PerHour(1)), newRule(t, l, "dry", limit.PerHour(1), DryRun())
@@ -85,7 +85,7 @@ func TestWhoIsNotAskedIsHeldBack(t *testing.T) {
 	}
 }
 
-// counted is how many decisions a rule has made, of all tiers, with an outcome.
+// counted returns the number of a rule's decisions with an outcome, over all tiers.
 func counted(l *Limiter, rule string, outcome func(TierStats) uint64) (n int) {
 	for _, tier := range ruleStats(l, rule).Decisions {
 		n += int(outcome(tier))

@@ -14,10 +14,10 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// together decides requests of which all or none are charged. It decides them in parts: on a Cluster,
-// a part is the requests of one hash slot; otherwise, it is all of them. A part is decided by its
-// master or, if that cannot be reached, by the rules' outage policies. As soon as a part is denied,
-// the charges of the others are taken back.
+// together decides requests that must all be charged or none. It decides them in parts. On a Cluster, a
+// part is the requests of one hash slot; otherwise all requests are one part. A part is decided by its
+// master or, if the master cannot be reached, by the rules' outage policies. As soon as a part is denied,
+// together takes back the charges of the other parts.
 type together struct {
 	limiter   *Limiter
 	questions []question
@@ -69,7 +69,7 @@ func (g *together) reserve(ctx context.Context) bool {
 	return true
 }
 
-// keep notes what is reserved for request i.
+// keep records what is reserved for request i.
 func (g *together) keep(i int, own outage.Reserved) {
 	if g.reserved == nil {
 		g.reserved = make([]outage.Reserved, len(g.questions))
@@ -88,8 +88,8 @@ func (g *together) denyBy(i int, d limit.Decision) {
 	g.decisions[i] = d
 }
 
-// unreserve gives back the units that are reserved for request i. By then, grants by Redis have been
-// recorded; grants without Redis are recorded afterwards.
+// unreserve gives back the units that are reserved for request i. Grants by Redis have been recorded by
+// then; grants without Redis are recorded afterwards.
 func (g *together) unreserve(i int) {
 	if g.reserved == nil || g.reserved[i].Units == 0 {
 		return
@@ -109,13 +109,13 @@ func (g *together) unreserveAll() {
 	}
 }
 
-// decide decides the parts, each of which is a list of positions of requests. All parts have one
-// deadline in common (law 7).
+// decide decides the parts. Each part is a list of positions of requests. All parts share one deadline
+// (law 7).
 func (g *together) decide(ctx context.Context, parts [][]int) ([]limit.Decision, error) {
 	defer g.unreserveAll()
 	deadline := time.Now().Add(g.limiter.config.deadline)
 	for i := range g.decisions {
-		g.decisions[i] = g.questions[i].rule.heldBack(limit.TierRedis) // in case others deny
+		g.decisions[i] = g.questions[i].rule.heldBack(limit.TierRedis) // in case another request is denied
 	}
 	// Parts that need no trip come first.
 	slices.SortStableFunc(parts, func(a, b []int) int { return g.trips(a) - g.trips(b) })
@@ -184,9 +184,9 @@ func (g *together) fallBack(part []int, err error) {
 	}
 }
 
-// takeBack gives back what was charged, because another request is denied. All refunds in Redis are
-// made at the same time. They are made even if ctx has ended; but takeBack waits for them no longer
-// than [DecideBy] allows.
+// takeBack gives back everything that was charged, because another request is denied. All refunds in
+// Redis are made at the same time. They are made even if ctx has ended, but takeBack waits for them no
+// longer than [DecideBy] allows.
 func (g *together) takeBack(ctx context.Context) {
 	l := g.limiter
 	for _, by := range g.granted {
@@ -205,7 +205,7 @@ func (g *together) takeBack(ctx context.Context) {
 	}
 	for i := range g.decisions {
 		if !g.decisions[i].Allowed || g.questions[i].rule.slotTTL != 0 {
-			continue // what is Allowed now was charged by Redis
+			continue // of the remaining requests, those that are Allowed were charged by Redis
 		}
 		q, at := &g.questions[i], g.decisions[i].ChargedAt
 		refunds.Go(func() {
@@ -222,7 +222,7 @@ func (g *together) takeBack(ctx context.Context) {
 
 const forever = time.Duration(math.MaxInt64)
 
-// awaitUntil waits until all have finished, or the given time has passed.
+// awaitUntil waits until all goroutines of the group have finished, or the given time has passed.
 func awaitUntil(all *sync.WaitGroup, within time.Duration) {
 	if within == forever {
 		all.Wait()

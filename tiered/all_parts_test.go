@@ -12,9 +12,9 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// Laws 1 and 9: a group spans two masters, one of which is lost. The other master decides its part, and
-// enforces its limit exactly; the part of the lost one is decided by this instance's share. If either
-// denies the group, neither is charged.
+// Laws 1 and 9: a group spans two masters, one of which is lost. The healthy master decides about its part, and
+// enforces its limit exactly. This instance's share decides about the part of the lost master. If either part is
+// denied, neither is charged.
 func TestLaw9GroupOverAHealthyAndALostMaster(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 3, "--cluster-require-full-coverage", "no", "--cluster-node-timeout", "2000")
@@ -40,7 +40,7 @@ func TestLaw9GroupOverAHealthyAndALostMaster(t *testing.T) {
 		}
 		return ds
 	}
-	free := func() int64 { // of the share
+	free := func() int64 { // the units left of the share
 		a := accountOf(larger, lost)
 		units, _ := l.ledger.Free(&a, l.shardOf(keyOf(l, lost)).Outage(), l.now(), 1)
 		return units
@@ -72,8 +72,8 @@ func TestLaw9GroupOverAHealthyAndALostMaster(t *testing.T) {
 	}
 }
 
-// If the last slot of a group denies, the charges in the other slots are given back, and the decisions
-// say so: they leave nothing that could be refunded once more.
+// If the last slot of a group denies, the charges in the other slots are given back. The decisions show no
+// charge, so nothing can be refunded a second time.
 func TestLaw9NothingIsLeftToRefundOfADeniedGroup(t *testing.T) {
 	t.Parallel()
 	l := newLimiterOn(t, redistest.SharedCluster(t).Client(t), redistest.Prefix(), RememberDenials(0), Deadline(time.Second))
@@ -96,8 +96,8 @@ func TestLaw9NothingIsLeftToRefundOfADeniedGroup(t *testing.T) {
 	}
 }
 
-// What a denied group gives back is free at once, as after a refund: this instance's own record does not keep it, a denial
-// that it caused is forgotten, and who waits for the units gets them.
+// Units that a denied group gives back are free at once, as after a refund: this instance's own record drops
+// them, a denial that they caused is forgotten, and a caller that waits for the units gets them.
 func TestLaw9WhatADeniedGroupGivesBackIsFree(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 2)
@@ -143,8 +143,8 @@ func TestLaw9WhatADeniedGroupGivesBackIsFree(t *testing.T) {
 	}
 }
 
-// If the caller gives up a group over several slots of a Cluster half-way, the charges that Redis has
-// confirmed are given back.
+// If a caller abandons a group over several slots of a Cluster half-way, the charges that Redis has confirmed are
+// given back.
 func TestLaw9GroupGivenUpHalfWay(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 2)
@@ -153,14 +153,14 @@ func TestLaw9GroupGivenUpHalfWay(t *testing.T) {
 	master := cluster.Nodes()[1]
 	its, others := keysOf(t, master, l)
 	for _, key := range []string{its[0], others[0]} {
-		mustAllow(t, r, key, 1) // the slots are known, and connections made
+		mustAllow(t, r, key, 1) // now the slots are known, and connections are open
 	}
 	ctx, giveUp := context.WithCancel(context.Background())
 	defer giveUp()
 	gaveUp := make(chan error, 1)
 	master.Pause()
 	leader := make(chan error, 1)
-	go func() { // makes the trip to that master: whoever does finishes it first
+	go func() { // leads the trip to that master: a leader finishes its trip before it can return
 		_, err := r.Allow(context.Background(), its[1])
 		leader <- err
 	}()
@@ -181,7 +181,7 @@ func TestLaw9GroupGivenUpHalfWay(t *testing.T) {
 	if err := <-leader; err != nil {
 		t.Error(err)
 	}
-	// What was under way may be charged, once, or not at all.
+	// Units whose charge was in flight may be charged once, or not at all.
 	redistest.Eventually(t, "the other master answers", func() bool { d := peek(t, r, its[0]); return !d.Degraded() })
 	if n := peek(t, r, its[0]).Remaining; n != 9 && n != 5 {
 		t.Errorf("%d units are free where Redis had not answered, want 9 or 5", n)

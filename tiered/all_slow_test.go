@@ -13,7 +13,7 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// slow holds every command back for a while, once switched on.
+// slow delays every command by a fixed time, once switched on.
 type slow struct {
 	on atomic.Bool
 	by time.Duration
@@ -34,21 +34,21 @@ func (s *slow) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// Law 7: a group over several slots of a Cluster has one deadline, not one for each slot. When it
-// passes, the outage policies decide about the remaining slots; what Redis charged until then stays
+// Law 7: a group over several slots of a Cluster has one deadline, not one for each slot. When the deadline
+// passes, the outage policies decide about the remaining slots. Units that Redis has charged by then stay
 // charged.
 func TestGroupOverSlotsHasOneDeadline(t *testing.T) {
 	t.Parallel()
 	const deadline = 2 * time.Second
 	client := redistest.SharedCluster(t).Client(t)
-	slow := &slow{by: deadline * 6 / 10} // each slot alone would make it
+	slow := &slow{by: deadline * 6 / 10} // a single slot would be decided in time
 	client.AddHook(slow)
 	l := newLimiterOn(t, client, redistest.Prefix(), Deadline(deadline))
 	r := newRule(t, l, "r", limit.PerHour(10))
 	var requests []Request
 	var entries []remote.Entry
 	for _, key := range []string{"a", "b", "c"} {
-		mustAllow(t, r, key, 1) // the slots are known, and connections made
+		mustAllow(t, r, key, 1) // now the slots are known, and connections are open
 		requests = append(requests, Request{Rule: r, Key: key, Cost: 5})
 		entries = append(entries, remote.Entry{Key: key, Rule: r.encoded})
 	}

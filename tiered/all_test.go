@@ -24,7 +24,7 @@ func TestAllowAllOfNoneAndOfOne(t *testing.T) {
 			return ds
 		}
 		all()
-		for range 3 { // granted, denied, and with Redis denied from memory
+		for range 3 { // granted, then denied, then (with Redis) denied from memory
 			one, same := all(Request{Rule: r, Key: "one", Cost: 7})[0], mustAllow(t, r, "same", 7)
 			if one.Allowed != same.Allowed || one.Granted != same.Granted || one.Remaining != same.Remaining {
 				t.Errorf("%+v, by AllowN %+v", one, same)
@@ -89,7 +89,7 @@ func TestDeniedGroupLeavesTheRecordAlone(t *testing.T) {
 			blocked := newRule(t, l, "blocked", limit.PerMinute(1), OnOutage(policy))
 			loseRedis(server, l)
 			mustAllow(t, counted, "k", 6)
-			mustAllow(t, blocked, "k", 1) // if not denied by policy, the next one is
+			mustAllow(t, blocked, "k", 1) // uses up the limit, unless the policy denies
 
 			for range 8 {
 				clock.advance(5 * time.Second)
@@ -109,7 +109,7 @@ func TestDeniedGroupLeavesTheRecordAlone(t *testing.T) {
 					t.Errorf("%d and %d units on record, want 6 and 0", c, o)
 				}
 			}
-			clock.advance(30 * time.Second) // a window and more after the six, not after the groups
+			clock.advance(30 * time.Second) // the 6 units are more than a window old, the groups are not
 			if n := recorded(counted, "k"); n != 0 {
 				t.Errorf("%d units of a window ago are still on record", n)
 			}

@@ -12,8 +12,8 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// Law 7: requests that are charged together write no more in Redis than a trip may. Requests that
-// are not take as many trips as they need.
+// Law 7: requests that are charged together write no more to Redis than one trip may. Requests that are charged
+// separately take as many trips as they need.
 func TestLaw7TheWorkOfAGroupIsBounded(t *testing.T) {
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), Deadline(5*time.Second))
 	ring := newRule(t, l, "ring", limit.PerHour(100_000), Use(limit.SlidingLog()))
@@ -28,7 +28,7 @@ func TestLaw7TheWorkOfAGroupIsBounded(t *testing.T) {
 	ctx := context.Background()
 	for name, test := range map[string]struct {
 		requests []Request
-		work     string // that is too much
+		work     string // the number of log units in the error; empty: no error
 	}{
 		"128 whole logs":      {requests(ring, MaxTogether, 100_000), "12800000"},
 		"a unit too much":     {append(requests(ring, 4, 25_000), requests(ring, 1, 1)...), "100001"},

@@ -10,9 +10,9 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// Law 11: a Redis that has lost all its data grants no second quota. Units that this instance
-// granted are charged once more after each key's next use, and until a window has passed, its share
-// must agree.
+// Law 11: a Redis that has lost all its data grants no second quota. The units that this instance granted are
+// charged again after the next use of each key. Until a window has passed, a request must also fit in this
+// instance's share.
 func TestLaw11FlushedRedisGrantsNoSecondQuota(t *testing.T) {
 	t.Parallel()
 	server, prefix := redistest.Start(t), redistest.Prefix()
@@ -44,8 +44,9 @@ func TestLaw11FlushedRedisGrantsNoSecondQuota(t *testing.T) {
 	}
 }
 
-// Law 11: a replica takes over that was cut off before this instance began: it has the generation, which
-// an earlier instance made, but no heartbeat and no grants of this one. No second quota is granted.
+// Law 11: after a failover to a replica that was cut off before this instance began, no second quota is granted.
+// The replica has the generation, which an earlier instance made, but no heartbeat and no grants of this
+// instance.
 func TestLaw11FailoverToBeforeAnInstanceBegan(t *testing.T) {
 	t.Parallel()
 	server, prefix, ctx := redistest.Start(t), redistest.Prefix(), t.Context()
@@ -73,8 +74,8 @@ func TestLaw11FailoverToBeforeAnInstanceBegan(t *testing.T) {
 	}
 }
 
-// Law 11: Redis loses its memory, and is lost itself before all instances have sent it a heartbeat
-// again, as when it crashes again and again. Their shares are those of the fleet as it was before.
+// Law 11: Redis loses its memory, and is then lost itself before all instances have sent it another heartbeat, as in a
+// crash loop. The shares are those of the fleet as it was before the loss.
 func TestLaw11RedisIsLostRightAfterItsMemory(t *testing.T) {
 	t.Parallel()
 	const instances, quota = 6, 600
@@ -99,8 +100,8 @@ func TestLaw11RedisIsLostRightAfterItsMemory(t *testing.T) {
 	server.Resume()
 }
 
-// Law 11: Redis is lost while the fleet starts, before the first instances have heard of the others.
-// Their shares are those of the fleet that the program has said.
+// Law 11: Redis is lost while the fleet starts, before the first instances have heard of the others. The shares
+// are those of a fleet of the size that FleetSize sets.
 func TestLaw11RedisIsLostWhileAFleetStarts(t *testing.T) {
 	t.Parallel()
 	const instances, quota = 6, 600
@@ -120,10 +121,10 @@ func TestLaw11RedisIsLostWhileAFleetStarts(t *testing.T) {
 	server.Resume()
 }
 
-// grantedWithoutRedis returns how many units of a new key all instances grant together in an outage.
+// grantedWithoutRedis returns how many units of a new key all instances together grant in an outage.
 func grantedWithoutRedis(t *testing.T, rules []*Rule) (units int64) {
 	t.Helper()
-	for _, r := range rules { // heartbeats alone would take longer to notice
+	for _, r := range rules { // with heartbeats alone, the loss would be noticed later
 		redistest.Eventually(t, "Redis counts as lost", func() bool { mustAllow(t, r, "other", 1); return r.limiter.Degraded() })
 	}
 	for _, r := range rules {

@@ -7,7 +7,7 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// asker is a rule as the [remote.Asker] of its entries.
+// asker adapts a rule to the [remote.Asker] interface for its entries.
 type asker Rule
 
 // Answering fetches the record in which a grant will be kept.
@@ -17,16 +17,16 @@ func (a *asker) Answering(e *remote.Entry) {
 	}
 }
 
-// Answered remembers an answer of Redis, once for all callers that share the entry: a denial for the next
-// requests, a grant for a possible outage. sent is the limiter's time before the entry was sent. Waits
-// in the reply are counted from then, so that they end no later than on Redis's clock (law 2).
+// Answered remembers an answer of Redis, once for all callers that share the entry. It remembers a denial
+// for the next requests, and a grant for a possible outage. sent is the limiter's time before the entry
+// was sent. Waits in the reply are counted from sent, so they end no later than on Redis's clock (law 2).
 func (a *asker) Answered(shard int, e *remote.Entry, reply *remote.Reply, sent int64) {
 	if e.Operation > lua.Peek && !asksToHold(e) {
 		return
 	}
 	r := (*Rule)(a)
 	if r.slotTTL != 0 {
-		r.remember(e, reply, sent, e.Cost, min(r.config.denialLife, slotDenialLife)) // units come back at any time
+		r.remember(e, reply, sent, e.Cost, min(r.config.denialLife, slotDenialLife)) // units may be released at any time
 		return
 	}
 	if r.config.countDenied {
@@ -41,7 +41,7 @@ func (a *asker) Answered(shard int, e *remote.Entry, reply *remote.Reply, sent i
 		cost = 1
 	}
 	if asksToHold(e) && reply.Remaining >= cost {
-		return // if it was denied, then because of too many holds, which says nothing about other requests
+		return // a denial was due to too many holds, which says nothing about other requests
 	}
 	r.remember(e, reply, sent, cost, r.config.denialLife)
 }
@@ -67,7 +67,7 @@ func (r *Rule) decision(tier limit.Tier) limit.Decision {
 	return limit.Decision{Tier: tier, Limit: r.limit.Quota(), Algorithm: r.algorithm}
 }
 
-// heldBack returns the decision of a rule that does not deny, while another rule of the same call does.
+// heldBack returns the decision for a rule that does not deny while another rule of the same call does.
 func (r *Rule) heldBack(tier limit.Tier) limit.Decision {
 	d := r.decision(tier)
 	d.HeldBack = true

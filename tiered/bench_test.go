@@ -28,10 +28,9 @@ func BenchmarkAllow(b *testing.B) {
 	}
 }
 
-// BenchmarkMasters measures the same over many keys, on one node and on Clusters: the processor time
-// of all masters per decision, and by how much the busiest master exceeds its part. If neither grows
-// with the number of masters, and each has a core of its own, throughput is proportional to their
-// number.
+// BenchmarkMasters measures decisions on many keys, on one node and on Clusters. It reports the processor time of
+// all masters per decision, and the busiest master's time relative to the mean. If neither grows with the number
+// of masters, and each master has a core of its own, throughput is proportional to the number of masters.
 func BenchmarkMasters(b *testing.B) {
 	measure := func(b *testing.B, client redis.UniversalClient, masters []*redistest.Server, options ...Option) {
 		before := cpuOf(b, masters)
@@ -62,7 +61,7 @@ func BenchmarkMasters(b *testing.B) {
 	}
 }
 
-// benchmarkAllow has callers ask for so many keys.
+// benchmarkAllow measures decisions by the given number of concurrent callers over the given number of keys.
 func benchmarkAllow(b *testing.B, client redis.UniversalClient, callers, keys int, options ...Option) {
 	l, err := New(client, append(options, Prefix(redistest.Prefix()), Deadline(time.Second))...)
 	if err != nil {
@@ -93,7 +92,7 @@ func benchmarkAllow(b *testing.B, client redis.UniversalClient, callers, keys in
 	})
 }
 
-// cpuOf is what each server has used of a processor, in seconds.
+// cpuOf returns the processor time that each server has used, in seconds.
 func cpuOf(b *testing.B, servers []*redistest.Server) (seconds []float64) {
 	for _, server := range servers {
 		info := server.Client(b).Info(b.Context(), "cpu").Val()
@@ -110,8 +109,8 @@ func cpuOf(b *testing.B, servers []*redistest.Server) (seconds []float64) {
 	return seconds
 }
 
-// BenchmarkDenied measures a decision from a remembered denial, which must cost little more than
-// reading a cache and a clock.
+// BenchmarkDenied measures a decision from a remembered denial, which must cost little more than reading a cache
+// and a clock.
 func BenchmarkDenied(b *testing.B) {
 	l := newLimiterOn(b, redistest.Shared(b).Client(b), redistest.Prefix(), Deadline(time.Second))
 	r := newRule(b, l, "r", limit.PerHour(1), Use(limit.GCRA()))

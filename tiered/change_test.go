@@ -9,7 +9,7 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// A rule changed at run time keeps what was charged: in Redis and for an outage.
+// A rule that is changed at run time keeps the units charged so far, in Redis and for an outage.
 func TestChangeRuleKeepsTheCounts(t *testing.T) {
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix())
 	small := newRule(t, l, "r", limit.PerHour(10))
@@ -22,7 +22,7 @@ func TestChangeRuleKeepsTheCounts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// At once, although a denial under the small limit is remembered.
+	// The grant comes at once, although a denial under the small limit is remembered.
 	if d := mustAllow(t, large, "k", 5); !d.Allowed || d.Remaining != 0 {
 		t.Errorf("%+v", d)
 	}
@@ -33,7 +33,7 @@ func TestChangeRuleKeepsTheCounts(t *testing.T) {
 	if d := mustAllow(t, counted, "k", 1); !d.Allowed || d.Remaining != 0 {
 		t.Errorf("%+v", d)
 	}
-	// Whoever still holds the small rule stays correct.
+	// Callers that still use the small rule get correct decisions.
 	if d := mustAllow(t, small, "k", 1); d.Allowed {
 		t.Errorf("%+v", d)
 	}
@@ -49,12 +49,12 @@ func TestChangeRuleKeepsTheCounts(t *testing.T) {
 	}
 }
 
-// What a denial tells right after a change of a GCRA rule is exact, too: until something is charged under
-// the new limit, each request converts the old debt again, and must come to the same end of the wait.
+// RetryAfter is exact even right after a change of a GCRA rule. Until a unit is charged under the new limit, each
+// request converts the old debt again, and must compute the same end of the wait.
 func TestWaitsAfterAChangeOfGCRAAreExact(t *testing.T) {
 	const seconds = 1_790_000_000
 	for _, c := range []struct{ before, after limit.Limit }{
-		{limit.PerHour(1).WithBurst(1), limit.PerHour(3600).WithBurst(1)}, // the wait is that of the new rate
+		{limit.PerHour(1).WithBurst(1), limit.PerHour(3600).WithBurst(1)}, // the wait follows from the new rate
 		{limit.PerHour(3600).WithBurst(1), limit.PerHour(1).WithBurst(1)},
 		{limit.PerMinute(7).WithBurst(5), limit.PerMinute(11).WithBurst(3)},
 		{limit.Per(23, 5_046_425*time.Microsecond), limit.Per(3, 1_233_044*time.Microsecond)},
@@ -87,8 +87,8 @@ func TestWaitsAfterAChangeOfGCRAAreExact(t *testing.T) {
 	}
 }
 
-// A virtual clock may start in 1970: the window of the calendar that it starts in, or the one before,
-// began in 1969, a time that Redis cannot be told.
+// A virtual clock may start in 1970. The calendar window of that moment, or the window before it, began in 1969,
+// which cannot be expressed in Redis.
 func TestCalendarWindowsThatBeganBefore1970(t *testing.T) {
 	clock := &virtual{}
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), VirtualClock(clock.now))
@@ -103,8 +103,8 @@ func TestCalendarWindowsThatBeganBefore1970(t *testing.T) {
 	}
 }
 
-// In a sorted set the marks must stay below all stamps, also where these are smaller than the window, by
-// a virtual clock that starts in 1970.
+// In a sorted set, the marks stay below all time stamps, even if the stamps are smaller than the window, under a
+// virtual clock that starts in 1970.
 func TestSortedSetInTheFirstWindowOf1970(t *testing.T) {
 	clock := &virtual{}
 	clock.micros.Store(1)
@@ -121,8 +121,8 @@ func TestSortedSetInTheFirstWindowOf1970(t *testing.T) {
 	}
 }
 
-// A time zone that is loaded twice is one zone, although it has two locations: the settings are the
-// same. Zones with a name in common and another offset are not.
+// A time zone that is loaded twice yields two locations, but the rules' settings are equal. Zones with the same
+// name and different offsets are not equal.
 func TestCalendarRuleTwice(t *testing.T) {
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix())
 	perMonth := func() limit.Limit {
@@ -164,8 +164,8 @@ func TestCalendarRuleTwice(t *testing.T) {
 	}
 }
 
-// A rule that states a default has the same settings as one that does not: a file may state those of a rule of
-// the program.
+// A setting that spells out its default value equals one that is left out, so that a file may repeat the settings
+// of a rule in the program.
 func TestDefaultsMayBeStated(t *testing.T) {
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix())
 	rate, slots := limit.PerMinute(5), limit.Concurrent(5)

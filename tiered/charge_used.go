@@ -11,16 +11,16 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// ChargeUsed charges units that were used already, whether or not they fit: they become debt of the
-// window, up to four times the limit, for which later requests wait. It is for work that turned out
-// to cost more than it was charged for. If that can be expected, use [Rule.Hold].
+// ChargeUsed charges units that were already used, whether or not they fit. They become debt of the
+// window, up to four times the limit, and later requests wait for them. ChargeUsed is for work that
+// turned out to cost more than it was charged for. If you can expect that, use [Rule.Hold].
 //
-// They are charged at most once (law 3). If Redis was certainly not asked, they are recorded in
-// this instance, and charged once Redis answers again; if its answer was lost, it is unknown
-// whether they were charged, and they are not charged again.
+// The units are charged at most once (law 3). If Redis was certainly not asked, they are recorded in this
+// instance, and charged once Redis answers again. If Redis's answer was lost, nobody knows whether they
+// were charged, and they are not charged again.
 //
-// Errors wrap [limit.ErrInvalidKey], [limit.ErrInvalidCost] or [limit.ErrClosed], or are ctx's own
-// if that had ended before. A context that ends later only shortens the call.
+// Errors wrap [limit.ErrInvalidKey], [limit.ErrInvalidCost] or [limit.ErrClosed], or are ctx's own error
+// if ctx had ended before the call. A context that ends later only shortens the call.
 func (r *Rule) ChargeUsed(ctx context.Context, key string, units int64) error {
 	if err := r.check(ctx, key, 1); err != nil {
 		return err
@@ -33,7 +33,7 @@ func (r *Rule) ChargeUsed(ctx context.Context, key string, units int64) error {
 	return nil
 }
 
-// chargeUsed charges used units of a key in Redis, and in this instance's own record.
+// chargeUsed charges used units of a key in Redis, and records them in this instance's ledger.
 func (r *Rule) chargeUsed(ctx context.Context, k *callKey, units int64) {
 	s := r.limiter.shardOf(k)
 	err := breaker.ErrOpen

@@ -10,8 +10,8 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// Law 3: used units are charged whether or not they fit. Without Redis, they are charged there
-// exactly once when it is back.
+// Law 3: used units are charged whether or not they fit. If Redis is lost, they are charged exactly once when it
+// is back.
 func TestLaw3WhatWasUsedIsCharged(t *testing.T) {
 	t.Parallel()
 	ctx, server, prefix := context.Background(), redistest.Start(t), redistest.Prefix()
@@ -49,8 +49,8 @@ func TestLaw3WhatWasUsedIsCharged(t *testing.T) {
 	}
 }
 
-// Law 3: what was used is charged once, even if Redis has just lost its data and has not been charged again
-// for what it lost of the key.
+// Law 3: used units are charged once, even if Redis has just lost its data and the lost units of the key have not
+// been charged again yet.
 func TestLaw3WhatWasUsedAfterALossIsChargedOnce(t *testing.T) {
 	t.Parallel()
 	server, prefix := redistest.Start(t), redistest.Prefix()
@@ -71,13 +71,13 @@ func TestLaw3WhatWasUsedAfterALossIsChargedOnce(t *testing.T) {
 	}
 }
 
-// Debt that an estimate counts only in part, because it has nearly left the window, leaves room for the
-// debt of units that were used since. With the largest limit, too, the state stays readable.
+// Debt that an estimate counts only in part, because it has nearly left the window, leaves room for the debt of
+// units that were used since. The state stays readable even with the largest limit.
 func TestChargeUsedAfterDebtThatHasNearlyLeft(t *testing.T) {
 	for _, quota := range []int64{10, limit.MaxQuota} {
 		for _, k := range []int{1, 16} {
 			clock := &virtual{}
-			clock.micros.Store(1_700_000_040_000_000) // a minute begins
+			clock.micros.Store(1_700_000_040_000_000) // the start of a minute
 			l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), VirtualClock(clock.now), RememberDenials(0))
 			r := l.MustRule("r", limit.PerMinute(quota), Use(limit.SlidingCounter(k, limit.Estimate)))
 			charge := func(units int64) {
@@ -86,7 +86,7 @@ func TestChargeUsedAfterDebtThatHasNearlyLeft(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			// 20 % of four times the limit still count.
+			// After the clock is advanced, 20 % of four times the limit still count.
 			for range 4 {
 				charge(quota)
 			}

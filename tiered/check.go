@@ -8,7 +8,7 @@ import (
 	"github.com/tierlimit/tierlimit/plan"
 )
 
-// check finds what is wrong with a call, at once and without a trip (law 6).
+// check returns an error if the call is a mistake. It needs no trip (law 6).
 func (r *Rule) check(ctx context.Context, key string, cost int64) error {
 	if r.slotTTL != 0 {
 		return fmt.Errorf("%w: rule %q has the limit %v, whose units are held and given back: use Acquire, AcquireWait or TakeAll", limit.ErrNotForLimit, r.name, r.asked)
@@ -33,7 +33,7 @@ func (r *Rule) checkCall(ctx context.Context, key string, cost int64) error {
 	return ctx.Err()
 }
 
-// checkSlots is check for acquiring.
+// checkSlots is check for calls that acquire slots.
 func (r *Rule) checkSlots(ctx context.Context, key string, units int64) error {
 	if r.slotTTL == 0 {
 		return fmt.Errorf("%w: rule %q has the limit %v, whose units are used up and not given back: use Allow", limit.ErrNotForLimit, r.name, r.asked)
@@ -41,7 +41,7 @@ func (r *Rule) checkSlots(ctx context.Context, key string, units int64) error {
 	return r.checkCall(ctx, key, units)
 }
 
-// checkTogether checks what all requests must keep to that are decided in one call.
+// checkTogether checks the conditions that all requests of one call must meet.
 func (l *Limiter) checkTogether(requests []Request) error {
 	if n := len(requests); n > MaxTogether {
 		return fmt.Errorf("%w: %d requests together, must be at most %d", limit.ErrInvalidRule, n, MaxTogether)
@@ -59,7 +59,7 @@ func (l *Limiter) checkAll(ctx context.Context, requests []Request, check func(*
 		return err
 	}
 	type counter struct{ rule, key string }
-	seen := make(map[counter]int) // by the number of the request, from 1
+	seen := make(map[counter]int) // the number of the request, counted from 1
 	for i := range requests {
 		q := &requests[i]
 		if err := check(q, ctx); err != nil {
@@ -77,8 +77,8 @@ func (l *Limiter) checkAll(ctx context.Context, requests []Request, check func(*
 	return checkWork(requests)
 }
 
-// checkWork checks that one trip can carry the requests, whose costs are right: they cannot be
-// divided, and what they write keeps Redis from all others (law 7).
+// checkWork checks that one trip can carry the requests. The requests cannot be divided among trips, and
+// while Redis writes their units it serves nobody else (law 7). The costs must have been checked before.
 func checkWork(requests []Request) error {
 	work := int64(0)
 	for i := range requests {
@@ -90,10 +90,10 @@ func checkWork(requests []Request) error {
 	return nil
 }
 
-// checkForGood finds what is wrong with a request whose units are to be used up.
+// checkForGood checks a request whose units will be used up.
 func (q *Request) checkForGood(ctx context.Context) error { return q.checkCost(ctx, q.Cost) }
 
-// checkCost is checkForGood for another cost.
+// checkCost is checkForGood for a cost other than the request's own.
 func (q *Request) checkCost(ctx context.Context, cost int64) error {
 	if q.Hold != 0 {
 		return fmt.Errorf("%w: the request for rule %q has a Hold (%s), but this call charges units for good; use TakeAll", limit.ErrInvalidHold, q.Rule.name, textOf(q.Hold))
@@ -101,7 +101,7 @@ func (q *Request) checkCost(ctx context.Context, cost int64) error {
 	return q.Rule.check(ctx, q.Key, cost)
 }
 
-// checkTaken finds what is wrong with a request whose units may come back.
+// checkTaken checks a request whose units may come back.
 func (q *Request) checkTaken(ctx context.Context) error {
 	r := q.Rule
 	switch {

@@ -8,16 +8,15 @@ import (
 	"github.com/tierlimit/tierlimit/plan"
 )
 
-// Need states what is needed of the rule instead of how to count: how far above the
-// limit it may go, how late capacity may return, how much memory a key may take. The
-// rule takes the cheapest algorithm that meets it, see [plan.Choose], and says why in
-// [Rule.Plan]. If that is GCRA with a burst, the burst becomes a part of the rule's
-// limit. Need cannot be combined with [Use]. For keys with a limit of their own
-// ([Rule.WithLimit]) the need is the same, but the choice may differ.
+// Need states what the rule must achieve instead of how to count: how far it may exceed the limit, how
+// late capacity may return, how much memory a key may take. The rule takes the cheapest algorithm that
+// meets the need (see [plan.Choose]), and gives the reason in [Rule.Plan]. If the algorithm is GCRA with
+// a burst, the burst becomes a part of the rule's limit. Need cannot be combined with [Use]. Keys with a
+// limit of their own ([Rule.WithLimit]) have the same need, but the choice may differ.
 //
-// [Limiter.Rule] returns an error that wraps [plan.ErrUnmet] if nothing meets the
-// need, or [plan.ErrInvalidNeed]. A need of few wrong decisions on given traffic is
-// simulated there, which takes about a microsecond for each request and candidate.
+// [Limiter.Rule] returns an error that wraps [plan.ErrUnmet] if no algorithm meets the need, or
+// [plan.ErrInvalidNeed]. If the need is few wrong decisions on given traffic, Limiter.Rule simulates the
+// traffic, which takes about a microsecond for each request and candidate.
 func Need(n plan.Need) RuleOption {
 	return func(c *ruleConfig) error {
 		c.need = n
@@ -25,15 +24,15 @@ func Need(n plan.Need) RuleOption {
 	}
 }
 
-// Plan tells how the rule counts, what a key takes in Redis's memory, what can pass in
-// the worst case, and why the rule has this algorithm. Bytes are for user keys of 16
-// bytes, unless the rule's need said how long names are.
+// Plan describes how the rule counts, how much of Redis's memory a key takes, how much can pass in the
+// worst case, and why the rule has this algorithm. Bytes are for user keys of 16 bytes, unless the rule's
+// need states the length of names.
 func (r *Rule) Plan() plan.Plan {
 	c := plan.Candidate{Limit: r.limit, Algorithm: r.algorithm}
 	return plan.Describe(c, r.limiter.nameBytes(r.name, r.config.need), r.why)
 }
 
-// nameBytes is the length of names in Redis to calculate with.
+// nameBytes returns the length of names in Redis to calculate with.
 func (l *Limiter) nameBytes(rule string, n plan.Need) int {
 	if n.NameBytes > 0 {
 		return n.NameBytes
@@ -41,8 +40,8 @@ func (l *Limiter) nameBytes(rule string, n plan.Need) int {
 	return len(l.keys.Key(rule, "0123456789abcdef"))
 }
 
-// plan resolves how a rule counts: the limit, with the burst it then has, the
-// algorithm, and why.
+// plan determines how a rule counts. It returns the limit with the burst that it then has, the algorithm,
+// and the reason.
 func (l *Limiter) plan(rule string, lim limit.Limit, c ruleConfig) (limit.Limit, limit.Algorithm, string, error) {
 	switch {
 	case c.need.Stated() && !c.algorithm.IsAutomatic():
@@ -59,20 +58,20 @@ func (l *Limiter) plan(rule string, lim limit.Limit, c ruleConfig) (limit.Limit,
 	return lim, c.algorithm, "the rule names the algorithm.", nil
 }
 
-// The default thresholds of the automatic choice, see [Thresholds].
+// The default thresholds of the automatic choice; see [Thresholds].
 const (
 	DefaultLogUpTo     = 2_000
 	DefaultCounterUpTo = 100_000
 )
 
 // choose picks the algorithm for a rule that names none, by the size of its limit, and returns the
-// reason. A log is exact and takes 5 bytes a unit, which is little for a small limit; a counter's
-// relative error is small for a middle one; for a large one, GCRA has the smallest state and the
-// fastest decisions. Its burst becomes a part of the limit.
+// reason. A log is exact and takes 5 bytes per unit, which is little for a small limit. A counter's
+// relative error is small for a medium limit. For a large limit, GCRA has the smallest state and the
+// fastest decisions. The burst of GCRA becomes a part of the limit.
 //
-// A larger limit must never grant less. A log and a counter grant all of a limit at once, so
-// the burst is at least the largest limit that they are chosen for. Beyond, a tenth
-// of the limit keeps the worst case close to it.
+// A larger limit must never grant less. A log and a counter grant the whole limit at once, so the burst
+// is at least the largest limit for which a log or a counter is chosen. For still larger limits, a burst
+// of a tenth of the limit keeps the worst case close to the limit.
 func (c *config) choose(l limit.Limit) (limit.Limit, limit.Algorithm, string) {
 	switch {
 	case l.IsCalendar():

@@ -16,8 +16,8 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// A larger limit never grants less: whatever algorithm is chosen for it, the largest cost that
-// fits does not shrink when a limit is raised.
+// A larger limit never grants less: whatever algorithm is chosen, raising a limit does not shrink the largest
+// cost that fits.
 func TestLawALargerLimitNeverGrantsLess(t *testing.T) {
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix())
 	rapid.Check(t, func(t *rapid.T) {
@@ -60,9 +60,9 @@ func TestLawALargerLimitNeverGrantsLess(t *testing.T) {
 	})
 }
 
-// Law 1, of the automatic choice: an adversary who knows the algorithm gets as much through in
-// a window as the rule states, and never more; and what is stated is below twice the limit, and
-// 10 % above it from ten times the counter's threshold on.
+// Law 1 holds for the automatic choice: an adversary who knows the algorithm gets exactly the rule's stated worst
+// case through in a window, never more. The worst case is the limit itself up to the counter's threshold, less
+// than twice the limit above it, and less than 10 % above limits of more than ten times the threshold.
 func TestLaw1OfTheAutomaticChoice(t *testing.T) {
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix())
 	rapid.Check(t, func(t *rapid.T) {
@@ -92,7 +92,7 @@ func TestLaw1OfTheAutomaticChoice(t *testing.T) {
 	})
 }
 
-// drawThresholds sets those of the automatic choice.
+// drawThresholds draws the thresholds of the automatic choice, and sets them.
 func drawThresholds(t *rapid.T, l *Limiter, most int64) {
 	l.config.logUpTo, l.config.counterUpTo = DefaultLogUpTo, DefaultCounterUpTo
 	if most < DefaultCounterUpTo || rapid.Bool().Draw(t, "thresholds") {
@@ -101,8 +101,8 @@ func drawThresholds(t *rapid.T, l *Limiter, most int64) {
 	}
 }
 
-// After an upgrade of a plan, Redis grants no less than before; and the error about a cost that
-// cannot fit names the burst that it exceeds.
+// After an upgrade to a larger limit, Redis grants no less than before. The error about a cost that cannot fit
+// names the burst that the cost exceeds.
 func TestAnUpgradeGrantsNoLess(t *testing.T) {
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix())
 	r := newRule(t, l, "r", limit.PerMinute(100_000))
@@ -128,7 +128,7 @@ func TestAnUpgradeGrantsNoLess(t *testing.T) {
 	}
 }
 
-// For a limit with a burst GCRA is chosen, whatever the size, because no other algorithm has one.
+// For a limit with a burst, GCRA is chosen whatever the limit's size, because no other algorithm has a burst.
 func TestABurstChoosesGCRA(t *testing.T) {
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix())
 	for _, quota := range []int64{100, 5_000, 500_000} {
@@ -143,8 +143,8 @@ func TestABurstChoosesGCRA(t *testing.T) {
 	}
 }
 
-// A rule that names GCRA but no burst grants the whole limit at once, as other GCRA limiters do, and
-// then units at an even rate.
+// A rule that names GCRA without a burst grants the whole limit at once, as other GCRA limiters do, and then
+// units at an even rate.
 func TestGCRAThatIsNamedHasTheLimitAsBurst(t *testing.T) {
 	clock := newVirtual()
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), VirtualClock(clock.now), RememberDenials(0))

@@ -13,11 +13,12 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// adapted returns a client that keeps the deadlines of contexts, see [remote.Adapt]. (On a
-// Cluster that concerns the clients of its nodes, which package remote uses.) It reports whether callers may
-// make their own trips, which they may not with a client that does not keep deadlines: one of an unknown
-// type, one with time-outs of -2, by which go-redis sets no deadline on its connections, or one that runs
-// functions of the program on each new connection that do not learn of the deadline, or may ignore it.
+// adapted returns a client that keeps the deadlines of contexts; see [remote.Adapt]. (On a Cluster,
+// package remote adapts the clients of the nodes.) It also reports whether callers may make their own
+// trips. They may not if the client does not keep deadlines. Such clients are those of an unknown type,
+// and those with time-outs of -2, with which go-redis sets no deadline on its connections. A client does
+// not keep deadlines either if it runs functions of the program on each new connection, since these do
+// not learn of the deadline or may ignore it.
 func adapted(client redis.UniversalClient) (_ redis.UniversalClient, keeps bool) {
 	switch client := client.(type) {
 	case *redis.Client:
@@ -32,8 +33,8 @@ func adapted(client redis.UniversalClient) (_ redis.UniversalClient, keeps bool)
 	return client, false
 }
 
-// tlsHint says what may be wrong where only one side speaks TLS. No error tells: a server
-// that does hangs up, and one that does not waits for more.
+// tlsHint says what may be wrong if only one side speaks TLS. No error says so: a server that speaks TLS
+// hangs up, and a server that does not speak TLS waits for more data.
 func tlsHint(client redis.UniversalClient, err error) string {
 	var config *tls.Config
 	switch client := client.(type) {
@@ -51,14 +52,14 @@ func tlsHint(client redis.UniversalClient, err error) string {
 	return ""
 }
 
-// errOneNode is logged if the client knows only one node of a Cluster, and cannot ask the others
-// for their keys.
+// errOneNode is logged if the client knows only one node of a Cluster, and therefore cannot ask the other
+// masters for their keys.
 var errOneNode = errors.New("the Redis client is of one node, and the node is one of a Cluster with several masters: " +
 	"make the client with redis.NewClusterClient, or set IsClusterMode in the options for tiered.Open")
 
-// met prepares for decisions once Redis, or a first master of a Cluster, has answered. If the first
-// trip had to look for the library, its callers would wait three round trips longer, and where Redis is
-// far away they would miss their deadline.
+// met prepares for decisions once Redis, or the first master of a Cluster, has answered. If the first
+// trip had to look for the function library, its callers would wait three round trips longer, and miss
+// their deadline if Redis is far away.
 func (l *Limiter) met(s *outage.Shard) {
 	l.checkNode(s)
 	_ = l.shards.WithinStart(func(ctx context.Context) error {
@@ -70,9 +71,9 @@ func (l *Limiter) met(s *outage.Shard) {
 	})
 }
 
-// checkNode checks, once Redis has answered, whether it is a node of a Cluster: then calls of the
-// script must have keys of one slot only, and if the Cluster has several masters, the client is the
-// wrong one.
+// checkNode checks, once Redis has answered, whether it is a node of a Cluster. If it is, each call of
+// the script may only have keys of one slot. If the Cluster has several masters, the client is of the
+// wrong kind.
 func (l *Limiter) checkNode(s *outage.Shard) {
 	client, ok := l.client.(*redis.Client)
 	if !ok {
@@ -86,7 +87,7 @@ func (l *Limiter) checkNode(s *outage.Shard) {
 	if err == nil && masters > 0 {
 		l.script.DivideBySlot()
 	}
-	if err == nil && masters > 1 { // if this fails, decisions will show it
+	if err == nil && masters > 1 { // if MastersBehind failed, decisions will show the mistake
 		s.Failed(errOneNode)
 	}
 }
@@ -94,7 +95,7 @@ func (l *Limiter) checkNode(s *outage.Shard) {
 // explain adds to an error why Redis could not be asked.
 func (l *Limiter) explain(err error) error {
 	if l.shard != nil && (errors.Is(err, errOneNode) || remote.IsElsewhere(err)) {
-		// Waiting does not solve that, but decisions are still made: so it is logged, and no error.
+		// Waiting does not help, but decisions are still made. So this is logged, and is not an error.
 		l.log.Warn("one node", "the Redis client is of one node, and the node is one of a Cluster: the outage policies decide for all keys "+
 			"that other masters hold, until the client is made with redis.NewClusterClient, or by tiered.Open with IsClusterMode", "error", err)
 		if !errors.Is(err, errOneNode) {
@@ -104,10 +105,11 @@ func (l *Limiter) explain(err error) error {
 	return err
 }
 
-// behind makes a client for everything behind the options' one address: a Cluster's client if a
-// node of a Cluster with several masters answers, since a client of one node could not ask the
-// others. Managed services give one address for a Cluster. If there is only one master, the client
-// uses that address: others that the node might name need not be reachable from here.
+// behind makes a client for everything behind the options' only address. If a node of a Cluster with
+// several masters answers there, it makes a Cluster client, because a client of one node could not ask
+// the others. Managed services give one address for a whole Cluster. If there is only one master, the
+// client uses the given address, because other addresses that the node might name need not be reachable
+// from here.
 func behind(options redis.UniversalOptions) (client redis.UniversalClient, cluster bool) {
 	client = redis.NewUniversalClient(&options)
 	node, ok := client.(*redis.Client)

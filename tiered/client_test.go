@@ -13,14 +13,14 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// A call that waits for something that blocks takes blocks, and one that does not is over long before, on a
-// busy machine too.
+// blocks is how long a call takes if it waits for something that blocks. A call that does not wait ends long
+// before tooLong, even on a busy machine.
 const blocks, tooLong = 20 * time.Second, 10 * time.Second
 
-// wrapped is a client of a type of the user's own, and no pointer.
+// wrapped is a client of a user-defined type that is not a pointer.
 type wrapped struct{ redis.UniversalClient }
 
-// A client of an unknown type works. It is used like that of a Cluster, which it may be.
+// A client of an unknown type works. The limiter treats it like a Cluster's client, which it may be.
 func TestClientOfAnotherType(t *testing.T) {
 	l := newLimiterOn(t, wrapped{redistest.Shared(t).Client(t)}, redistest.Prefix())
 	r := newRule(t, l, "r", limit.PerHour(2))
@@ -31,9 +31,9 @@ func TestClientOfAnotherType(t *testing.T) {
 	}
 }
 
-// Law 4: a client that is not configured to respect deadlines waits for five seconds by itself.
-// Callers of the limiter do not, although they make their own trips; and the client that was passed
-// is unchanged.
+// Law 4: a client that is not configured to respect deadlines waits for five seconds by itself. Callers of the
+// limiter do not wait that long, although they make their own trips. The client that was passed to New stays
+// unchanged.
 func TestLaw4StockClientKeepsTheDeadline(t *testing.T) {
 	const tooLong = 2 * time.Second
 	server := redistest.Start(t)
@@ -69,18 +69,19 @@ func TestLaw4StockClientKeepsTheDeadline(t *testing.T) {
 		}
 	}
 	server.Pause()
-	defer func() { // Close says goodbye to Redis
+	defer func() { // Close sends a last message to Redis
 		server.Resume()
 		hang.Store(false)
 		close(dialed)
 	}()
-	fallsBack("a silent server") // and its connection is closed
+	fallsBack("a silent server") // the limiter then closes the connection
 	hang.Store(true)
 	fallsBack("a dial without an answer")
 }
 
-// Law 7: time-outs of -2 make go-redis set no deadlines on its connections, which may not support them, as
-// those of an SSH tunnel. Then callers do not make their own trips, which would last until Redis answers.
+// Law 7: time-outs of -2 make go-redis set no deadlines on its connections, for connections that do not support
+// them, such as those of an SSH tunnel. Callers then make no trips of their own, because such a trip would last
+// until Redis answers.
 func TestLaw7ClientsThatSetNoDeadlines(t *testing.T) {
 	t.Parallel()
 	single, cluster := redistest.Start(t), redistest.StartCluster(t, 1)
@@ -101,7 +102,7 @@ func TestLaw7ClientsThatSetNoDeadlines(t *testing.T) {
 
 		c.server.Pause()
 		var over atomic.Bool
-		resume := time.AfterFunc(blocks, func() { over.Store(true); c.server.Resume() }) // ends calls that wait for Redis
+		resume := time.AfterFunc(blocks, func() { over.Store(true); c.server.Resume() }) // ends the calls that wait for Redis
 		for l.State() != Outage && !over.Load() {
 			began := time.Now()
 			d := mustAllow(t, r, "k", 1)
@@ -119,8 +120,8 @@ func TestLaw7ClientsThatSetNoDeadlines(t *testing.T) {
 	}
 }
 
-// Law 7: functions of the program that go-redis runs on each new connection may block for longer than a
-// decision may take, such as one that fetches a password. No caller waits for them.
+// Law 7: go-redis may run functions of the program on each new connection, such as one that fetches a password,
+// and they may block for longer than the deadline of a decision. No caller waits for them.
 func TestLaw7FunctionsOnConnectionsThatBlock(t *testing.T) {
 	t.Parallel()
 	for name, set := range map[string]func(o *redis.Options, block func()){
@@ -169,7 +170,7 @@ func TestLaw7FunctionsOnConnectionsThatBlock(t *testing.T) {
 	}
 }
 
-// watching is a hook that counts what it sees.
+// watching is a hook that counts dials, commands and pipelines.
 type watching struct{ dials, commands, pipelines atomic.Int64 }
 
 func (w *watching) DialHook(next redis.DialHook) redis.DialHook {
@@ -193,8 +194,8 @@ func (w *watching) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 	}
 }
 
-// The hooks of a client run for the limiter's commands as well, each once for a command, whether or
-// not the limiter uses a copy of the client.
+// The hooks of a client also run for the limiter's commands, once for each command, whether or not the limiter
+// uses a copy of the client.
 func TestHooksOfTheClientRun(t *testing.T) {
 	for _, keeps := range []bool{false, true} {
 		client := redis.NewClient(&redis.Options{Addr: redistest.Shared(t).Addr(), ContextTimeoutEnabled: keeps})

@@ -13,13 +13,13 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// Laws 11 and 12: a process that is closed while it settles first charges in Redis what it granted
-// in the outage. Otherwise its successor would be granted a second quota.
+// Laws 11 and 12: a process that is closed while it settles first charges in Redis the units that it granted in
+// the outage. Otherwise its successor would get a second quota.
 func TestLaws11And12CloseCharges(t *testing.T) {
 	t.Parallel()
 	server, prefix := redistest.Start(t), redistest.Prefix()
 	l := newLimiterOn(t, server.Client(t), prefix, LedgerKeys(4000))
-	const quota, keys = 10, 400 // of which a batch charges 64
+	const quota, keys = 10, 400 // a batch charges 64 keys
 	r := newRule(t, l, "r", limit.PerHour(quota))
 	server.Pause()
 	l.shard.Breaker.ForceOpen(errors.New("lost"))
@@ -56,8 +56,8 @@ func TestLaws11And12CloseCharges(t *testing.T) {
 	}
 }
 
-// A process that is closed while Redis is lost says that what it granted will not be charged, and
-// Close does not wait for that.
+// A process that is closed while Redis is lost logs that the units it granted will not be charged, and Close does
+// not wait for Redis.
 func TestCloseSaysWhatIsNotCharged(t *testing.T) {
 	redistest.InBubble(t, func(t *testing.T, bubble *redistest.Bubble) {
 		var log strings.Builder
@@ -79,13 +79,13 @@ func TestCloseSaysWhatIsNotCharged(t *testing.T) {
 	})
 }
 
-// Units that were sent to Redis to be charged, and of which it is not known whether they were, count as
-// uncharged, and a limiter that is closed then says so.
+// Units that were sent to Redis to be charged, but whose answer was lost, count as uncharged. When the limiter is
+// closed, it logs their number.
 func TestUnknownChargesAreUncharged(t *testing.T) {
 	redistest.InBubble(t, func(t *testing.T, bubble *redistest.Bubble) {
 		var log strings.Builder
 		l := newLimiterOn(t, bubble.Client(t), redistest.Prefix(), Deadline(100*time.Millisecond), LedgerKeys(4000), Logger(slog.New(slog.NewTextHandler(&log, nil))))
-		const keys = 400 // of which a batch charges 64
+		const keys = 400 // a batch charges 64 keys
 		r := newRule(t, l, "r", limit.PerHour(10))
 		l.shard.Breaker.ForceOpen(errors.New("lost"))
 		for i := range keys {
@@ -106,8 +106,8 @@ func TestUnknownChargesAreUncharged(t *testing.T) {
 	})
 }
 
-// ChargeRest waits for a Redis that is lost until its context ends, charges one that comes back, and then
-// waits no longer.
+// ChargeRest waits for a lost Redis until its context ends. When Redis is back, ChargeRest charges the units
+// there, and waits no longer.
 func TestChargeRest(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -146,7 +146,7 @@ func TestChargeRest(t *testing.T) {
 	takes("closed", 0, long/2, long, nil)
 }
 
-// ChargeRest waits for settlements in the same way.
+// ChargeRest also waits for settlements, in the same way.
 func TestChargeRestWaitsForSettlements(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -180,7 +180,7 @@ func TestChargeRestWaitsForSettlements(t *testing.T) {
 	ended := make(chan error)
 	go func() { ended <- l.ChargeRest(context.Background()) }()
 	_ = l.Close()
-	if err := <-ended; err != nil && !errors.Is(err, limit.ErrClosed) { // nil: Close came first
+	if err := <-ended; err != nil && !errors.Is(err, limit.ErrClosed) { // nil: Close finished first
 		t.Errorf("closed: %v", err)
 	}
 }

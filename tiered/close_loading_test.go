@@ -12,7 +12,7 @@ import (
 	"github.com/tierlimit/tierlimit/internal/redistest"
 )
 
-// loadSlowly has a client take its time to load the script.
+// loadSlowly is a hook that makes the loading of the script take some time.
 type loadSlowly struct {
 	take          atomic.Int64 // a time.Duration
 	begun, inside atomic.Int64
@@ -36,7 +36,8 @@ func (*loadSlowly) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 	return next
 }
 
-// Law 12: Close also waits for a loading of the script that the background begins while Close waits for that.
+// Law 12: Close also waits for a loading of the script that a background goroutine begins while Close waits for
+// that goroutine.
 func TestLaw12CloseWaitsForALoading(t *testing.T) {
 	redistest.InBubble(t, func(t *testing.T, bubble *redistest.Bubble) {
 		client, slowly := bubble.Client(t), &loadSlowly{}

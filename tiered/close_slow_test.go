@@ -12,8 +12,8 @@ import (
 	"github.com/tierlimit/tierlimit/local"
 )
 
-// Law 12: Close ends in time, and leaves nothing behind, also if there is more to settle and to release than Redis,
-// which answers every call but is slow, can do in that time.
+// Law 12: Close ends in time and leaves nothing behind, even if a slow Redis, which answers every call, cannot
+// process all settlements and releases in that time.
 func TestLaw12CloseOfASlowRedisEndsInTime(t *testing.T) {
 	for _, test := range []struct {
 		what               string
@@ -43,7 +43,7 @@ func TestLaw12CloseOfASlowRedisEndsInTime(t *testing.T) {
 	}
 }
 
-// holdMany has a slot held of each of many keys, of which Redis is not told.
+// holdMany acquires a slot for each of many keys without telling Redis.
 func holdMany(r *Rule, keys int) {
 	l := r.limiter
 	for i := range keys {
@@ -52,8 +52,8 @@ func holdMany(r *Rule, keys int) {
 	}
 }
 
-// Law 12: when its time is over, Close releases no more slots, however many keys they have. On a Cluster each key may take a
-// trip.
+// Law 12: Close stops releasing slots when its time is over, however many keys have slots. On a Cluster, each key
+// may take a trip of its own.
 func TestLaw12CloseReleasesSlotsForALimitedTime(t *testing.T) {
 	t.Parallel()
 	client, hook := redistest.Shared(t).Client(t), new(ending)
@@ -62,7 +62,7 @@ func TestLaw12CloseReleasesSlotsForALimitedTime(t *testing.T) {
 	const all = 8 * statementsAtOnce * maxBatch
 	holdMany(newRule(t, l, "jobs", limit.Concurrent(1), SlotTTL(10*time.Minute)), all)
 	l.slots.mu.Lock()
-	l.slots.closed = true // the keeper tells nothing
+	l.slots.closed = true // stops the keeper from sending statements
 	l.slots.mu.Unlock()
 	l.slots.table.EndAll(l.now())
 	within, cancel := context.WithCancel(t.Context())

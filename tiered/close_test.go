@@ -15,9 +15,9 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// Law 4: if Redis hangs, Close takes the deadline and a second at most, whatever the client does by
-// itself, even with calls in flight and open leases, holds and slots. Callers that wait meanwhile
-// get their decisions in time.
+// Law 4: if Redis hangs, Close takes at most the deadline plus one second, whatever time-outs the client has,
+// even with calls in flight and open leases, holds and slots. Callers that wait meanwhile get their decisions in
+// time.
 func TestLaw4CloseOfAHungRedisIsBounded(t *testing.T) {
 	t.Parallel()
 	for _, on := range []struct {
@@ -46,7 +46,7 @@ func TestLaw4CloseOfAHungRedisIsBounded(t *testing.T) {
 func closesInTime(t *testing.T, connect func(*testing.T) (redis.UniversalClient, []*redistest.Server), inForce string) {
 	const (
 		deadline = 50 * time.Millisecond
-		slack    = 500 * time.Millisecond // a busy machine wakes up late, and cleans up slowly
+		slack    = 500 * time.Millisecond // a busy machine runs timers late, and cleans up slowly
 	)
 	client, servers := connect(t)
 	t.Cleanup(func() { _ = client.Close() })
@@ -54,7 +54,7 @@ func closesInTime(t *testing.T, connect func(*testing.T) (redis.UniversalClient,
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = l.Close() }) // if the test ends before it
+	t.Cleanup(func() { _ = l.Close() }) // in case the test ends before its own Close
 	r := newRule(t, l, "r", limit.PerHour(1_000_000))
 	redistest.Eventually(t, "Redis decides", func() bool { return mustAllow(t, r, "k", 1).Tier == limit.TierRedis })
 	settle := putInForce(t, l, inForce)
@@ -81,12 +81,12 @@ func closesInTime(t *testing.T, connect func(*testing.T) (redis.UniversalClient,
 		s.Pause()
 		t.Cleanup(s.Resume)
 	}
-	settle()               // which Redis is not told of any more
-	var late time.Duration // of a bare timer
+	settle()               // Redis is no longer told of these settlements
+	var late time.Duration // the delay of a bare timer
 	began := time.Now()
 	bare := make(chan struct{})
 	time.AfterFunc(deadline+time.Second, func() { late = time.Since(began) - deadline - time.Second; close(bare) })
-	_ = l.Close() // it says that the fleet could not be told
+	_ = l.Close() // returns the error that the fleet could not be told
 	took := time.Since(began)
 	<-bare
 	t.Logf("Close took %v; a bare timer was late by %v", took, late)
@@ -96,7 +96,7 @@ func closesInTime(t *testing.T, connect func(*testing.T) (redis.UniversalClient,
 	callers.Wait()
 }
 
-// putInForce takes many leases, holds or slots, and returns what ends them without asking Redis.
+// putInForce takes many leases, holds or slots, and returns a function that ends them without asking Redis.
 func putInForce(t *testing.T, l *Limiter, what string) (end func()) {
 	t.Helper()
 	const keys = 200

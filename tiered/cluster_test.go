@@ -18,20 +18,19 @@ import (
 	"github.com/tierlimit/tierlimit/internal/outage"
 )
 
-// Law 11 for a part of a Cluster: a master without a replica dies, or hangs. Its keys are
-// approximated until it is back and then settle, and what was granted meanwhile is charged
-// once. Callers of other keys are not affected.
+// Law 11 for a part of a Cluster: a master without a replica dies, or hangs. Its keys are approximated until the
+// master is back, and then settle. Units that were granted meanwhile are charged once. Callers of other keys are
+// not affected.
 //
-// The test does not depend on the machine's speed: the deadline is far longer than a call takes even on
-// a busy one, and the time that calls may take in addition is measured, by plain commands to the same
-// masters.
+// The test does not depend on the machine's speed: the deadline is far longer than a call takes even on a busy
+// machine. The additional time that a call may take is measured, by plain commands to the same masters.
 func TestLaw11AMasterOfThreeIsLost(t *testing.T) {
 	t.Parallel()
 	const deadline = 2 * time.Second
 	for _, c := range []struct {
 		name       string
 		begin, end func(*redistest.Server)
-		after      State // Redis is back: one that has lost its memory settles for a window
+		after      State // the state once Redis is back: a master that has lost its memory settles for a window
 	}{
 		{"killed", (*redistest.Server).Kill, (*redistest.Server).Restart, Settling},
 		{"hung", (*redistest.Server).Pause, (*redistest.Server).Resume, Healthy},
@@ -73,7 +72,7 @@ func TestLaw11AMasterOfThreeIsLost(t *testing.T) {
 				if len(a.tiers) != 1 || a.tiers[limit.TierRedis] == 0 || a.err != nil {
 					t.Errorf("%s, which the master did not hold: decisions by tier %v, error %v; want Redis's only", key, a.tiers, a.err)
 				}
-				// A call waits for the trip under way and then for its own, and each may stall.
+				// A call waits for the trip in flight and then for its own, and each of them may stall.
 				if a.slowest > deadline/4+3*stall {
 					t.Errorf("%s, which the master did not hold: the slowest decision took %v, a plain command %v at most", key, a.slowest, stall)
 				}
@@ -95,7 +94,7 @@ func TestLaw11AMasterOfThreeIsLost(t *testing.T) {
 			}
 			told := changes.all()
 			if len(told) > 0 && told[0] == Settling {
-				told = told[1:] // one that does not answer may count as too slow before it counts as lost
+				told = told[1:] // a master that does not answer may count as too slow before it counts as lost
 			}
 			if len(told) < 2 || told[0] != Outage || told[1] != Settling || told[len(told)-1] != c.after {
 				t.Errorf("told of %v, want outage, settling, and %v at last", told, c.after)
@@ -107,8 +106,8 @@ func TestLaw11AMasterOfThreeIsLost(t *testing.T) {
 	}
 }
 
-// A limiter that starts while a master is lost decides the keys of the other masters, and learns
-// from them by how many instances to divide the limits of the lost master's keys.
+// A limiter that starts while a master is lost decides the keys of the other masters, and learns the size of the
+// fleet from them. It divides the limits of the lost master's keys by that size.
 func TestStartWithAMasterLost(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 2, "--cluster-require-full-coverage", "no")
@@ -130,8 +129,9 @@ func TestStartWithAMasterLost(t *testing.T) {
 	}
 }
 
-// While a slot moves, a group over two rules of a key whose values are on different masters is decided without
-// Redis, once it has answered that it cannot. That is no outage: the other keys of the master are Redis's.
+// While a slot moves, one key can have two rules whose values are on different masters. A group over both is
+// decided without Redis, after Redis has answered that it cannot decide. That is no outage: Redis still decides
+// the master's other keys.
 func TestGroupsOfASlotThatMoves(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 2)
@@ -170,7 +170,7 @@ func TestGroupsOfASlotThatMoves(t *testing.T) {
 	}
 }
 
-// asking is one caller for each key, who asks again as soon as there is an answer.
+// asking runs one caller per key, who asks every 10 ms.
 type asking struct {
 	stop chan struct{}
 	done sync.WaitGroup
@@ -178,7 +178,7 @@ type asking struct {
 	seen map[string]*answers
 }
 
-// pinging is one caller for each of some servers, who sends it plain commands.
+// pinging runs one caller per server, who sends plain commands to it.
 type pinging struct {
 	stop    chan struct{}
 	done    sync.WaitGroup
@@ -214,19 +214,19 @@ func startPinging(t *testing.T, servers ...*redistest.Server) *pinging {
 	return p
 }
 
-// end returns how long the slowest command took.
+// end stops the callers, and returns how long the slowest command took.
 func (p *pinging) end() time.Duration {
 	close(p.stop)
 	p.done.Wait()
 	return p.slowest
 }
 
-// answers are what a caller was told.
+// answers has what the caller of one key has observed.
 type answers struct {
 	tiers   map[limit.Tier]int
 	last    limit.Tier
 	granted int64
-	unsure  int64 // of them, may not be charged: Redis was asked, and did not answer
+	unsure  int64 // the part of granted that may not be charged: Redis was asked, and did not answer
 	slowest time.Duration
 	err     error
 }
@@ -267,7 +267,7 @@ func startAsking(r *Rule, keys []string) *asking {
 
 func (a *asking) end() { close(a.stop); a.done.Wait() }
 
-// awaitTier waits until all keys are decided by a tier.
+// awaitTier waits until the newest decision about each key comes from the tier.
 func (a *asking) awaitTier(t *testing.T, keys []string, tier limit.Tier) {
 	t.Helper()
 	before := a.asked(keys)
@@ -297,7 +297,7 @@ func (a *asking) asked(keys []string) (decisions int) {
 	return decisions
 }
 
-// keysOf are some keys that a master holds, and some of the others'.
+// keysOf returns some keys that the master holds, and some that other masters hold.
 func keysOf(t *testing.T, master *redistest.Server, l *Limiter) (its, others []string) {
 	t.Helper()
 	for i := range 1000 {
@@ -343,8 +343,8 @@ func (l *lockedBuffer) String() string {
 	return l.b.String()
 }
 
-// Keys that share hash tags are still decided independently, on all masters, and a call of the script
-// takes several of them.
+// Keys that share hash tags are still decided independently, on all masters, and one call of the script takes
+// several keys.
 func TestHashTagsOnACluster(t *testing.T) {
 	t.Parallel()
 	const tags, users, quota, tries = 6, 300, 5, 8

@@ -64,7 +64,8 @@ func (c countedConn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// Decisions use quiet connections also if the client is the caller's, and if it has connections from before.
+// Decisions use quiet connections even if the caller made the client, and even if the client already has
+// connections.
 func TestConnectionsOfAHandedInClientAreQuiet(t *testing.T) {
 	for name, newClient := range map[string]func(*runsSent) redis.UniversalClient{
 		"one node": func(runs *runsSent) redis.UniversalClient {
@@ -80,11 +81,12 @@ func TestConnectionsOfAHandedInClientAreQuiet(t *testing.T) {
 	} {
 		for _, used := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, used before: %v", name, used), func(t *testing.T) {
-				// On a busy machine Redis may look far away, and is then left alone: again.
+				// On a busy machine, Redis may appear to be far away, and the limiter then leaves the connections
+				// alone. The test then tries again.
 				redistest.Eventually(t, "all runs of the script are sent over quiet connections", func() bool {
 					runs := countRuns(t)
 					client := newClient(runs)
-					for i := 0; used && i < 100; i++ { // of all masters
+					for i := 0; used && i < 100; i++ { // connects to all masters
 						if err := client.Exists(t.Context(), fmt.Sprint(i)).Err(); err != nil {
 							t.Fatal(err)
 						}

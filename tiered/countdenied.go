@@ -7,19 +7,19 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// CountDenied makes denied units count as well, as in limiters that increment a counter first and
-// compare afterwards: once a request was denied in a window, so are all later ones, of whatever
-// cost, until the window ends; and after a limit is raised in the middle of a window, units that
-// were denied before still count. It is for programs that must decide exactly as such a limiter
-// does. A flood of denied requests then causes denials for everybody else who shares the key, which
-// is why other rules do not count like this.
+// CountDenied makes denied units count too, as in limiters that increment a counter first and compare
+// afterwards. Once a request was denied in a window, all later requests are denied until the window ends,
+// whatever their cost. If a limit is raised in the middle of a window, units that were denied before
+// still count. CountDenied is for programs that must decide exactly as such a limiter does. A flood of
+// denied requests then causes denials for everybody else who shares the key, which is why other rules do
+// not count in this way.
 //
-// It needs [limit.FixedWindow] and a window that is not of the calendar, and cannot be combined with
-// leases. Costs may be larger than the limit, up to [limit.MaxQuota]: they are denied, and counted.
-// The decision's Used is the count. Units are counted by Redis; without it, while the outage policy
-// decides, denied ones are not. Remembered denials are not counted either, see [DenialLife].
-// Use [Limiter.AllowEach] for several requests: all or none ([Limiter.AllowAll]) does not go
-// with it. A call that waits ([Rule.Wait]) is counted at each attempt.
+// CountDenied needs [limit.FixedWindow] and a window that is not of the calendar, and cannot be combined
+// with leases. Costs may exceed the limit, up to [limit.MaxQuota]; such requests are denied, and counted.
+// The decision's Used is the count. Redis counts the denied units; while the outage policy decides
+// without Redis, denied units are not counted. Remembered denials are not counted either; see
+// [DenialLife]. For several requests use [Limiter.AllowEach], because CountDenied cannot be combined with
+// all-or-none calls ([Limiter.AllowAll]). A call that waits ([Rule.Wait]) is counted at each attempt.
 func CountDenied() RuleOption {
 	return func(c *ruleConfig) error {
 		c.countDenied = true
@@ -40,8 +40,8 @@ func (c *ruleConfig) mayCountDenied(lim limit.Limit, a limit.Algorithm) error {
 	return nil
 }
 
-// judge turns a reply into the one under a limit of quota units. Redis was told a limit that is never
-// reached, so that it counts all units that are asked for.
+// judge turns a reply into the reply under a limit of quota units. Redis was given a limit that is never
+// reached, so it counts all units that are asked for.
 func judge(quota int64, reply *remote.Reply, cost, count int64, operation int) remote.Reply {
 	judged := *reply
 	used := limit.MaxQuota - reply.Remaining

@@ -13,8 +13,8 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// Denied requests count, decision for decision like a counter that is incremented first and compared
-// afterwards: with AllowN and AllowEach, with costs of 0, and for limits that share a count.
+// With CountDenied, denied requests count. Each decision equals that of a counter that is incremented first and
+// compared afterwards: with AllowN and AllowEach, with costs of 0, and for limits that share a count.
 func TestCountDeniedIsIncrementThenCompare(t *testing.T) {
 	clock := newVirtual()
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), VirtualClock(clock.now))
@@ -60,7 +60,7 @@ func TestCountDeniedIsIncrementThenCompare(t *testing.T) {
 			check(q, mustAllow(t, q.Rule, q.Key, q.Cost))
 			continue
 		}
-		requests := make([]Request, 1+random.IntN(4)) // the same ones may come several times
+		requests := make([]Request, 1+random.IntN(4)) // may contain the same request several times
 		for i := range requests {
 			requests[i] = one()
 		}
@@ -74,8 +74,8 @@ func TestCountDeniedIsIncrementThenCompare(t *testing.T) {
 	}
 }
 
-// Callers who share an entry of a batch get different decisions, and the instance records only units
-// within the limit as granted.
+// Callers that share an entry of a batch get different decisions. The instance records as granted only the units
+// within the limit.
 func TestCountDeniedTogether(t *testing.T) {
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), Deadline(5*time.Second))
 	r := newRule(t, l, "day", limit.PerDay(100), Use(limit.FixedWindow()), CountDenied(), DenialLife(0))
@@ -110,7 +110,7 @@ func TestCountDeniedTogether(t *testing.T) {
 	}
 }
 
-// A remembered denial takes no trip. It is not counted in Redis, and applies to its own limit only.
+// A remembered denial takes no trip, is not counted in Redis, and applies only to its own limit.
 func TestCountDeniedRemembered(t *testing.T) {
 	clock := newVirtual()
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), VirtualClock(clock.now))
@@ -127,15 +127,15 @@ func TestCountDeniedRemembered(t *testing.T) {
 	if d := mustAllow(t, larger, "k", 2); !d.Allowed || d.Used != 4 {
 		t.Errorf("%+v", d)
 	}
-	// What Peek is told about a cost says nothing about a smaller one, of which nothing was counted.
+	// A denied Peek says nothing about smaller costs, because a Peek counts nothing.
 	if d, err := larger.Peek(context.Background(), "k", 7); err != nil || d.Allowed || d.Remaining != 6 {
 		t.Errorf("%+v, %v", d, err)
 	}
 	if d := mustAllow(t, larger, "k", 6); !d.Allowed || d.Used != 10 {
 		t.Errorf("%+v", d)
 	}
-	// More than the limit is no mistake: it is denied, counted, and once nothing is left says of
-	// smaller costs, too, that they are denied.
+	// A cost above the limit is no mistake: the request is denied and counted. Once nothing is left, smaller
+	// costs are denied from memory, too.
 	if d := mustAllow(t, r, "other", 5); d.Allowed || d.Used != 5 || d.Tier != limit.TierRedis {
 		t.Errorf("%+v", d)
 	}
@@ -148,7 +148,7 @@ func TestCountDeniedRemembered(t *testing.T) {
 	}
 }
 
-// Without Redis the rule's own limit holds, by this instance's share.
+// Without Redis, this instance's share enforces the rule's own limit.
 func TestCountDeniedInOutage(t *testing.T) {
 	server, clock := redistest.Start(t), newVirtual()
 	l := newLimiterOn(t, server.Client(t), redistest.Prefix(), VirtualClock(clock.now))
@@ -191,7 +191,7 @@ func TestCountDeniedRefused(t *testing.T) {
 	}
 }
 
-// AllowUpTo counts all units that it is asked for, up to the limit, and grants those that fit.
+// AllowUpTo counts all requested units, up to the limit, and grants those that fit.
 func TestCountDeniedUpTo(t *testing.T) {
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), RememberDenials(0), VirtualClock(newVirtual().now))
 	r := newRule(t, l, "r", limit.PerDay(10), Use(limit.FixedWindow()), CountDenied())

@@ -11,12 +11,12 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// counters are what a limiter counts itself, and [Limiter.Stats] returns. They use no monitoring system's
-// types: a service must not link one because it limits requests. Nothing is counted by key.
+// counters are the limiter's own counts, which [Limiter.Stats] returns. They use no types of a monitoring
+// system, because a service must not have to link one just to limit requests. Nothing is counted by key.
 type counters struct {
 	trips     *histogram
 	tripCalls *histogram
-	errors    map[remote.Kind]*atomic.Uint64 // has all kinds; does not change
+	errors    map[remote.Kind]*atomic.Uint64 // has all kinds, and does not change
 
 	mu      sync.Mutex // guards the maps, the sources, and the pointers of ruleCounters
 	rules   map[string]*ruleCounters
@@ -26,8 +26,8 @@ type counters struct {
 func newCounters() *counters {
 	c := &counters{
 		trips: newHistogram([]float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, 1, 10}),
-		// A trip has few entries, but calls of one key share an entry: as many calls may
-		// share a trip as wait.
+		// A trip has few entries, but calls for one key share an entry. So a trip may carry as many calls
+		// as wait.
 		tripCalls: newHistogram([]float64{1, 4, 16, 64, 256, 1024, 4096, 16384}),
 		errors:    make(map[remote.Kind]*atomic.Uint64),
 		rules:     make(map[string]*ruleCounters),
@@ -48,8 +48,8 @@ func (c *counters) trip(calls int, took time.Duration, err error) {
 	}
 }
 
-// ruleCounters are the counters that all rules of one name share, those of [Rule.WithLimit]
-// included. A pointer is nil until there is a rule that needs it.
+// ruleCounters are the counters that all rules of one name share, including those of [Rule.WithLimit]. A
+// pointer is nil until a rule needs it.
 type ruleCounters struct {
 	decisions *decisionCounts
 	dryRun    *decisionCounts
@@ -58,8 +58,8 @@ type ruleCounters struct {
 	holds     holdCounts
 }
 
-// failures are calls that ended with an error, sorted by whose business it is: the
-// caller's code, the limiter's settings, the caller's caller.
+// failures counts calls that ended with an error, by who has to act on it: the author of the calling
+// code, the operator of the limiter, or the caller's caller.
 type failures struct {
 	invalid   atomic.Uint64 // the call was a mistake
 	cancelled atomic.Uint64 // the context ended
@@ -86,8 +86,8 @@ func (f *failures) stats() ErrorStats {
 	return ErrorStats{Invalid: f.invalid.Load(), Cancelled: f.cancelled.Load(), Closed: f.closed.Load(), Other: f.other.Load()}
 }
 
-// rule returns the counters of a rule, which it shares with all rules of its name, and those of them that
-// are of its decisions, which are counted apart on a dry run.
+// rule returns the counters of a rule, which all rules of its name share, and the counters for its
+// decisions, which are separate for rules on a dry run.
 func (c *counters) rule(name string, dryRun bool) (*ruleCounters, *decisionCounts) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -102,8 +102,8 @@ func (c *counters) rule(name string, dryRun bool) (*ruleCounters, *decisionCount
 	return r, *decisions
 }
 
-// decided returns the decisions of all rules of a name by tier, those on a dry run included: the counts do not
-// become smaller when a rule is put on a dry run, or off it.
+// decided returns the decisions of all rules of a name by tier, including decisions on a dry run. So the
+// counts do not become smaller when a rule is put on a dry run or taken off it.
 func (c *counters) decided(r *ruleCounters) []TierStats {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -130,7 +130,7 @@ func (c *counters) shadow(name string) *shadowCounts {
 	return r.shadow
 }
 
-// ofName returns the counters of a name. The caller holds the lock.
+// ofName returns the counters of a name. The caller must hold the lock.
 func (c *counters) ofName(name string) *ruleCounters {
 	if c.rules[name] == nil {
 		c.rules[name] = new(ruleCounters)

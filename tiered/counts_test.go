@@ -9,7 +9,8 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// No count is lost or attributed to another tier, outcome or rule, however many goroutines count.
+// No count is lost, or attributed to the wrong tier, outcome or rule, however many goroutines count at the same
+// time.
 func TestDecisionsAreCounted(t *testing.T) {
 	m := newCounters()
 	_, search := m.rule("search", false)
@@ -47,7 +48,7 @@ func TestDecisionsAreCounted(t *testing.T) {
 	}
 }
 
-// Stripes that share a cache line would be worse than none.
+// Each stripe has cache lines of its own. Stripes that shared a cache line would be slower than a single counter.
 func TestStripesAreCacheLines(t *testing.T) {
 	_, c := newCounters().rule("r", false)
 	if size := unsafe.Sizeof(c[0]); size%64 != 0 {

@@ -17,7 +17,7 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// healthy fails the test unless nothing counts as an outage, or as a sign of one.
+// healthy fails the test if anything counts as an outage, or as a sign of one.
 func healthy(t *testing.T, l *Limiter) {
 	t.Helper()
 	s := l.Stats()
@@ -26,8 +26,8 @@ func healthy(t *testing.T, l *Limiter) {
 	}
 }
 
-// Laws 3 and 6: if Redis has not decided within the time that the program gave, the outage policy
-// decides, without an error. The decision is charged once, whether Redis was asked or not.
+// Laws 3 and 6: if Redis has not decided within the time that the program set, the outage policy decides, without
+// an error. The decision is charged once, whether or not Redis was asked.
 func TestLaws3And6DecideBy(t *testing.T) {
 	redistest.InBubble(t, func(t *testing.T, bubble *redistest.Bubble) {
 		const slow, little, calls = 2 * time.Second, 100 * time.Millisecond, 6
@@ -60,9 +60,9 @@ func TestLaws3And6DecideBy(t *testing.T) {
 	})
 }
 
-// Law 11: calls that were given little time do not affect the limits of others: the breaker stays
-// closed, nothing settles, and Redis decides other calls. Their own grants are at most this
-// instance's share, in addition to what Redis grants.
+// Law 11: calls with little time do not affect the limits of others: the breaker stays closed, the limiter does
+// not settle, and Redis decides other calls. What these calls grant is at most this instance's share, in addition
+// to what Redis grants.
 func TestLaw11DecideByIsNoMiss(t *testing.T) {
 	redistest.InBubble(t, func(t *testing.T, bubble *redistest.Bubble) {
 		const deadline, slow, little, quota = 500 * time.Millisecond, 100 * time.Millisecond, 20 * time.Millisecond, 40
@@ -75,7 +75,7 @@ func TestLaw11DecideByIsNoMiss(t *testing.T) {
 		var callers sync.WaitGroup
 		ask := func(ctx func() context.Context) {
 			callers.Go(func() {
-				// Misses for three deadlines would make it settle.
+				// Misses during three deadlines would make the limiter settle.
 				for end := time.Now().Add(5 * deadline); time.Now().Before(end); {
 					d, err := r.Allow(ctx(), "k")
 					switch {
@@ -109,8 +109,8 @@ func TestLaw11DecideByIsNoMiss(t *testing.T) {
 	})
 }
 
-// DecideBy applies to every kind of call, even if its time is already over. If the caller's own context
-// ends before, the caller gets its error.
+// DecideBy applies to every kind of call, even if its time is already over. If the caller's own context ends
+// earlier, the caller gets the error of that context.
 func TestDecideByCountsForAllCalls(t *testing.T) {
 	redistest.InBubble(t, func(t *testing.T, bubble *redistest.Bubble) {
 		const slow, little = 2 * time.Second, 100 * time.Millisecond
@@ -123,7 +123,7 @@ func TestDecideByCountsForAllCalls(t *testing.T) {
 			for _, call := range []struct {
 				name string
 				ask  func(context.Context) (limit.Decision, error)
-			}{ // the first is sent, and leaves its key in doubt
+			}{ // the first call is sent, and leaves its key in doubt
 				{"Acquire", func(ctx context.Context) (limit.Decision, error) {
 					_, d, err := jobs.Acquire(ctx, "k", 1)
 					return d, err
@@ -174,8 +174,8 @@ func TestDecideByCountsForAllCalls(t *testing.T) {
 	})
 }
 
-// Law 11: a call that is given the limiter's deadline or more counts as a miss, like others, if
-// there is no answer.
+// Law 11: a call whose DecideBy leaves at least the limiter's deadline counts as a miss, like any other call, if
+// Redis does not answer.
 func TestDecideByLateIsAMiss(t *testing.T) {
 	t.Parallel()
 	const deadline = 500 * time.Millisecond
@@ -202,7 +202,8 @@ func TestDecideByLateIsAMiss(t *testing.T) {
 	}
 }
 
-// takingBack holds the second command about key "a" back, once armed, after closing from, until until is closed.
+// takingBack is a hook. Once armed, it delays the second command about key "a": it closes from, and waits until
+// until is closed.
 type takingBack struct {
 	armed       atomic.Bool
 	asked       atomic.Int64
@@ -226,8 +227,7 @@ func (b *takingBack) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// Laws 7 and 9: on a Cluster, charges are taken back even after the time is over, but no caller
-// waits for it.
+// Laws 7 and 9: on a Cluster, charges are taken back even after the time is over, but no caller waits for that.
 func TestDecideByEndsWhileUnitsAreTakenBack(t *testing.T) {
 	t.Parallel()
 	client, back := redistest.SharedCluster(t).Client(t), &takingBack{from: make(chan struct{}), until: make(chan struct{})}

@@ -10,8 +10,8 @@ import (
 const (
 	tiers = limit.TierOverload + 1
 
-	// stripes keep cores from waiting for each other: if two of them add to one counter all the
-	// time, that takes longer than the rest of a decision in process.
+	// stripes is the number of copies of each counter. If two cores add to one counter all the time, they
+	// wait for each other longer than the rest of a decision in process takes.
 	stripes   = 16
 	cacheLine = 64
 )
@@ -33,7 +33,8 @@ type decisionCounts [stripes]struct {
 	_  [(cacheLine - int(tiers)*int(outcomes)*8%cacheLine) % cacheLine]byte
 }
 
-// add counts a decision. It returns how many of the same tier and outcome its stripe has counted.
+// add counts a decision. It returns how many decisions of the same tier and outcome its stripe has
+// counted.
 func (c *decisionCounts) add(d *limit.Decision) uint64 {
 	o := denied
 	if d.Allowed {

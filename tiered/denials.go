@@ -9,11 +9,11 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// DenialLife sets how long a denial of the rule may be remembered in process, 0 to 1 second; the
-// default is 1 second. For that long a process may continue to deny a key after another process has
-// refunded units, reset the key or raised the limit, or this one has refunded or reset it by a rule
-// with another limit ([Rule.WithLimit]) (law 2). With 0 no denial is remembered: every request goes to
-// Redis. [RememberDenials] sets how many are remembered.
+// DenialLife sets how long the process may remember a denial of the rule, from 0 to 1 second; the default
+// is 1 second. For that long the process may continue to deny a key after another process has refunded
+// units, reset the key or raised the limit (law 2). The same holds after this process has refunded units
+// or reset the key by a rule with another limit ([Rule.WithLimit]). With 0 no denial is remembered, and
+// every request goes to Redis. [RememberDenials] sets how many denials are remembered.
 func DenialLife(d time.Duration) RuleOption {
 	return func(c *ruleConfig) error {
 		c.denialLife = d
@@ -21,7 +21,7 @@ func DenialLife(d time.Duration) RuleOption {
 	}
 }
 
-// remembered returns the denial of a key that is known to be denied.
+// remembered returns the remembered denial of a key, if there is one that still holds.
 func (r *Rule) remembered(hash uint64, now, cost int64) (limit.Decision, bool) {
 	known, ok := r.limiter.denials.Lookup(hash^r.denialSalt, now, cost)
 	if !ok {
@@ -33,7 +33,7 @@ func (r *Rule) remembered(hash uint64, now, cost int64) (limit.Decision, bool) {
 	return d, true
 }
 
-// remember keeps a denial for the next requests, if a reply is one.
+// remember stores the denial for the next requests, if the reply is a denial.
 func (r *Rule) remember(e *remote.Entry, reply *remote.Reply, sent, cost int64, life time.Duration) {
 	if reply.Status != remote.Denied || life == 0 {
 		return

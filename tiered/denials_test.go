@@ -11,8 +11,7 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// Law 2: DenialLife sets how long the denials of its rule are remembered, and does not affect other
-// rules.
+// Law 2: DenialLife sets how long denials of its rule are remembered, and does not affect other rules.
 func TestLaw2DenialLife(t *testing.T) {
 	clock := newVirtual()
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), VirtualClock(clock.now))
@@ -25,7 +24,7 @@ func TestLaw2DenialLife(t *testing.T) {
 			if after < life {
 				tier = limit.TierLocal
 			}
-			// Not to be asked again before life is over: that would renew it.
+			// Do not ask again before the denial's life is over, because a new denial would restart it.
 			if d := mustAllow(t, r, "k", 1); d.Allowed || d.Tier != tier {
 				t.Errorf("denials live %v, %v later: %+v", life, after, d)
 			}
@@ -42,7 +41,7 @@ func TestLaw2DenialLife(t *testing.T) {
 	}
 }
 
-// Rules can be prepared without being in force, and are put in force together or not at all.
+// Rules can be prepared without being in force. Several rules are put in force together or not at all.
 func TestPutInForce(t *testing.T) {
 	server := redistest.Shared(t)
 	l, other := newLimiterOn(t, server.Client(t), redistest.Prefix()), newLimiterOn(t, server.Client(t), redistest.Prefix())
@@ -70,9 +69,8 @@ func TestPutInForce(t *testing.T) {
 	}
 }
 
-// Law 2: callers take and give back the only unit of a key again and again. It is never denied from
-// memory while it is free in Redis, however denials of some callers and refunds of others
-// interleave.
+// Law 2: callers take the only unit of a key and give it back, again and again. The unit is never denied from
+// memory while it is free in Redis, however the denials of some callers and the refunds of others interleave.
 func TestLaw2AUnitThatIsGivenBackIsNotDenied(t *testing.T) {
 	t.Parallel()
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), Deadline(5*time.Second))

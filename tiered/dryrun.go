@@ -9,19 +9,20 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// DryRun lets the rule decide and charge as usual, but never deny, to see what a limit would do
-// before it is enforced. This is also called shadow mode ([Shadow] is something else: it compares
-// algorithms). Every decision is Allowed and has what it would have been: see DryRun and WouldDeny
-// of [limit.Decision]. Metrics count the outcomes would_allow and would_deny in place of allowed
-// and denied. No call that decides returns an error because of it: errors are only counted, and the
-// request is allowed without a charge. Calls that decide nothing return errors, such as [Rule.Refund],
-// [Rule.Reset], [Rule.ChargeUsed] and [Hold.Extend].
+// DryRun lets the rule decide and charge as usual, but never deny, to show what a limit would do before
+// it is enforced. This is also called shadow mode ([Shadow] is something different: it compares
+// algorithms). Every decision is Allowed, and its fields DryRun and WouldDeny say what it would have
+// been; see [limit.Decision]. Metrics count the outcomes would_allow and would_deny in place of allowed
+// and denied. Calls that decide return no errors because of the rule: errors are only counted, and the
+// request is allowed without a charge. Calls that decide nothing do return errors, for example
+// [Rule.Refund], [Rule.Reset], [Rule.ChargeUsed] and [Hold.Extend].
 //
-// In [Limiter.AllowAll] and [Limiter.TakeAll] the other rules are charged all or none, as if the
-// rule were not there. If they grant, it is asked after them, within the same deadline, and charged
-// by itself if the cost fits; if they deny, it is not asked, because the request does not happen.
+// In [Limiter.AllowAll] and [Limiter.TakeAll] the other rules are charged all or none, as if the rule on
+// a dry run were not there. If they grant, the rule on a dry run is asked after them, within the same
+// deadline, and charged by itself if the cost fits. If they deny, it is not asked, because the request
+// does not happen.
 //
-// Instances of a fleet may differ in it: all charge the same counts.
+// Instances of a fleet may differ in this option; all of them charge the same counts.
 func DryRun() RuleOption {
 	return func(c *ruleConfig) error {
 		c.dryRun = true
@@ -29,7 +30,7 @@ func DryRun() RuleOption {
 	}
 }
 
-// IsDryRun reports whether the rule never denies, see [DryRun].
+// IsDryRun reports whether the rule is on a dry run and never denies; see [DryRun].
 func (r *Rule) IsDryRun() bool { return r.config.dryRun }
 
 // isDryRun reports whether a request's rule is on a dry run.
@@ -47,8 +48,8 @@ func (l *Limiter) decideBesideDryRuns(ctx context.Context, requests []Request, g
 	if grants != nil {
 		realGrants = make(Grants, len(real))
 	}
-	// One deadline for both (law 7). It is not the context's own, whose end would be counted as an error of a
-	// caller who has not cancelled anything (law 6).
+	// Both groups of rules share one deadline (law 7). It is not set on the context itself: its end would
+	// then count as an error of the caller, who has not cancelled anything (law 6).
 	rest := remote.Rest(ctx, time.Now().Add(l.config.deadline))
 	var decided []limit.Decision
 	if len(real) > 0 {
@@ -71,7 +72,7 @@ func (l *Limiter) decideBesideDryRuns(ctx context.Context, requests []Request, g
 			decisions[i] = q.Rule.heldBack(limit.TierLocal)
 			decisions[i].DryRun = true
 		case grants == nil:
-			dry.Go(func() { decisions[i], _ = q.Rule.AllowN(rest, q.Key, q.Cost) }) // has no errors
+			dry.Go(func() { decisions[i], _ = q.Rule.AllowN(rest, q.Key, q.Cost) }) // a rule on a dry run returns no errors
 		default:
 			dry.Go(func() { grants[i], decisions[i] = q.takeDry(rest) })
 		}
@@ -80,7 +81,7 @@ func (l *Limiter) decideBesideDryRuns(ctx context.Context, requests []Request, g
 	return decisions, nil
 }
 
-// takeDry takes for a rule on a dry run, by itself. It has no errors.
+// takeDry takes units for a rule on a dry run, by itself. Such a rule returns no errors.
 func (q *Request) takeDry(ctx context.Context) (g Grant, d limit.Decision) {
 	switch {
 	case q.Hold != 0:

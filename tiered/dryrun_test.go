@@ -13,8 +13,8 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// A rule on a dry run decides and charges what it would otherwise, call by call, but lets everything
-// through, even in an outage.
+// A rule on a dry run decides and charges as it would otherwise, call by call, but lets everything through, even
+// in an outage.
 func TestDryRunDecidesAsInEarnest(t *testing.T) {
 	inOutage(t, limit.PerHour(10), func(t *testing.T, r *Rule) {
 		dry := newRule(t, r.limiter, "dry", limit.PerHour(10), DryRun())
@@ -42,7 +42,7 @@ func TestDryRunDecidesAsInEarnest(t *testing.T) {
 				}
 			}
 		}
-		// Who waits for room is not made to wait.
+		// A caller that would have to wait for units does not wait.
 		if d, err := dry.Wait(ctx, "a", 10); err != nil || !d.WouldDeny {
 			t.Errorf("%+v, %v", d, err)
 		}
@@ -64,7 +64,7 @@ func TestDryRunHasNoErrors(t *testing.T) {
 		if err != nil || !d.Allowed || !d.DryRun || d.WouldDeny || d.Granted != 0 {
 			t.Errorf("%q, %d: %+v, %v", call.key, call.cost, d, err)
 		}
-		// To give back what was not charged is no mistake of a caller who was let go on.
+		// Refunding an uncharged decision is no error, because the caller was let through without an error.
 		if err := dry.Refund(context.Background(), "k", &d, 1); err != nil {
 			t.Error(err)
 		}
@@ -72,7 +72,7 @@ func TestDryRunHasNoErrors(t *testing.T) {
 	if got, want := ruleStats(l, "dry").Errors, (ErrorStats{Invalid: 3, Cancelled: 1}); got != want {
 		t.Errorf("errors are counted as %+v, want %+v", got, want)
 	}
-	// Beside others, whose mistakes remain errors.
+	// If other rules are asked in the same call, their errors are still returned.
 	real := newRule(t, l, "real", limit.PerHour(10))
 	good, bad := Request{Rule: real, Key: "k", Cost: 1}, Request{Rule: dry, Key: "k", Cost: 11}
 	ds, err := l.AllowEach(context.Background(), bad, good, Request{Rule: dry})
@@ -90,7 +90,7 @@ func TestDryRunHasNoErrors(t *testing.T) {
 	if _, err := l.AllowEach(context.Background(), bad, Request{Rule: real, Key: "k", Cost: 11}); !errors.Is(err, limit.ErrCostExceedsLimit) {
 		t.Errorf("another's mistake: %v", err)
 	}
-	for range 2 { // what was charged is given back
+	for range 2 { // the refund gives back what was charged
 		d := mustAllow(t, dry, "k", 10)
 		if d.WouldDeny {
 			t.Errorf("something was charged: %+v", d)
@@ -101,7 +101,7 @@ func TestDryRunHasNoErrors(t *testing.T) {
 	}
 }
 
-// Outcomes of dry runs are counted apart from those of other rules.
+// Decisions of dry runs are counted separately from those of other rules.
 func TestDryRunIsCountedApart(t *testing.T) {
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), RememberDenials(0))
 	dry := newRule(t, l, "dry", limit.PerHour(2), DryRun())
@@ -117,14 +117,14 @@ func TestDryRunIsCountedApart(t *testing.T) {
 	}
 }
 
-// Rules on a dry run change nothing for the other rules of a group, whatever their limits and in
-// whichever way they are used; and they are charged for what the others granted.
+// Rules on a dry run change nothing for the other rules of a group, whatever their limits and whichever call is
+// used. They are charged only for requests that the other rules granted.
 func TestDryRunsChangeNothingForOthers(t *testing.T) {
 	server := redistest.Shared(t)
 	clock := newVirtual()
 	l := newLimiterOn(t, server.Client(t), redistest.Prefix(), VirtualClock(clock.now))
 	a, b := newRule(t, l, "a", limit.PerMinute(8)), newRule(t, l, "b", limit.PerMinute(5))
-	// The same two without company, and the dry run in earnest.
+	// The same two rules without the dry run, and its rule in earnest.
 	alone := newLimiterOn(t, server.Client(t), redistest.Prefix(), VirtualClock(clock.now))
 	a2, b2 := newRule(t, alone, "a", limit.PerMinute(8)), newRule(t, alone, "b", limit.PerMinute(5))
 	dry, earnest := newRule(t, l, "dry", limit.PerMinute(6), DryRun()), newRule(t, alone, "dry", limit.PerMinute(6))
@@ -152,7 +152,7 @@ func TestDryRunsChangeNothingForOthers(t *testing.T) {
 				rt.Fatalf("beside a dry run %v, alone %v", err, refused)
 			}
 			if err != nil {
-				continue // and the dry run is not asked
+				continue // the dry run is not asked
 			}
 			for i, d := range []limit.Decision{got[0], got[2]} {
 				want[i].ChargedAt = d.ChargedAt
@@ -175,8 +175,7 @@ func TestDryRunsChangeNothingForOthers(t *testing.T) {
 	})
 }
 
-// Law 7: if Redis is silent, a group with dry runs does not take two deadlines, and the breaker opens as
-// usual.
+// Law 7: if Redis is silent, a group with dry runs takes less than two deadlines, and the breaker opens as usual.
 func TestLaw7DryRunsKeepTheDeadline(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -202,7 +201,7 @@ func TestLaw7DryRunsKeepTheDeadline(t *testing.T) {
 	})
 }
 
-// Copies of a rule by WithLimit are on a dry run, too.
+// Copies of a rule that WithLimit makes are on a dry run, too.
 func TestDryRunOfPlans(t *testing.T) {
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix())
 	gold, err := newRule(t, l, "dry", limit.PerHour(1), DryRun()).WithLimit(limit.PerHour(2))

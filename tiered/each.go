@@ -16,12 +16,12 @@ import (
 // see [Limiter.AllowAll]. A Cost of 0 charges nothing, like [Rule.Peek] for a cost of 1. The same
 // rule and key may come several times. There may be no more than [MaxTogether] requests.
 //
-// On a Cluster it takes a trip for each slot of the keys, all at the same time. If requests of
-// rules whose algorithm is a log cost more than 100,000 units together, which is the most that a
-// trip writes, they are divided among several trips, also on one node.
+// On a Cluster, AllowEach takes one trip for each hash slot of the keys, all at the same time. One trip
+// writes at most 100,000 units under logs. If requests under logs cost more than that together, they are
+// divided among several trips, even on a single node.
 //
-// Errors and deadline are those of [Rule.AllowN], and of [Limiter.AllowAll] for units that come back.
-// If there is an error, other requests may have been charged.
+// Errors and deadline are those of [Rule.AllowN]. For units that come back, errors are those of
+// [Limiter.AllowAll]. If there is an error, other requests may have been charged.
 func (l *Limiter) AllowEach(ctx context.Context, requests ...Request) ([]limit.Decision, error) {
 	if err := l.checkTogether(requests); err != nil {
 		return nil, err
@@ -31,10 +31,10 @@ func (l *Limiter) AllowEach(ctx context.Context, requests ...Request) ([]limit.D
 	if err == nil {
 		err = e.decide(ctx)
 	}
-	dry := true // all rules are on a dry run, which has no errors
+	dry := true // all rules are on a dry run and return no errors
 	for i := range e.asked {
 		a := &e.asked[i]
-		_ = a.end(&e.decisions[i], cmp.Or(err, e.mistakes[i])) // err is that of all requests, and returned below
+		_ = a.end(&e.decisions[i], cmp.Or(err, e.mistakes[i])) // err applies to all requests, and is returned below
 		dry = dry && a.rule.config.dryRun
 	}
 	if err != nil && !dry {
@@ -43,20 +43,21 @@ func (l *Limiter) AllowEach(ctx context.Context, requests ...Request) ([]limit.D
 	return e.decisions, nil
 }
 
-// each has requests that are decided in one call, independently of each other.
+// each holds requests that are decided in one call, independently of each other.
 type each struct {
 	limiter   *Limiter
 	asked     []question
 	decisions []limit.Decision
 
-	mistakes map[int]error // of requests to rules on a dry run, which end only these; nil: none
+	mistakes map[int]error // mistakes in requests to rules on a dry run, which end only these requests; nil: none
 
-	// The requests that are decided together, by their positions, and an entry for each of them.
+	// together has the positions of the requests that are decided together, and entries has an entry for
+	// each of them.
 	together []int
 	entries  []remote.Entry
 }
 
-// check checks all requests. The error is that of one whose rule is not on a dry run.
+// check checks all requests. It returns the first error of a request whose rule is not on a dry run.
 func (e *each) check(ctx context.Context, requests []Request) (err error) {
 	for i := range requests {
 		q, cost, operation := &requests[i], requests[i].Cost, lua.Take
@@ -102,7 +103,7 @@ func (e *each) decide(ctx context.Context) error {
 		}
 	}
 	parts := e.parts()
-	if len(parts) == 1 && len(apart) == 0 { // nearly always: no goroutine
+	if len(parts) == 1 && len(apart) == 0 { // the usual case, which needs no goroutine
 		return e.ask(ctx, parts[0])
 	}
 	var trips sync.WaitGroup
@@ -120,7 +121,7 @@ func (e *each) decide(ctx context.Context) error {
 	return cmp.Or(errs...)
 }
 
-// parts makes the entries, and divides them into trips, none of which writes more than a trip may (law 7).
+// parts makes the entries and divides them into trips. No trip writes more than a trip may write (law 7).
 func (e *each) parts() (parts [][]int) {
 	if len(e.together) == 0 {
 		return nil
@@ -142,7 +143,7 @@ func (e *each) parts() (parts [][]int) {
 	return parts
 }
 
-// ask has some requests decided by Redis, or if it does not answer, by their rules' policies.
+// ask has Redis decide some requests. If Redis does not answer, the rules' policies decide.
 func (e *each) ask(ctx context.Context, part []int) error {
 	l := e.limiter
 	s := e.asked[e.together[part[0]]].shard()

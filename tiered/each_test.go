@@ -12,8 +12,8 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// AllowEach decides like AllowN and Peek called one after another, under every algorithm, even if
-// the same key occurs several times.
+// AllowEach decides like AllowN and Peek called one after the other, under every algorithm, even if the same key
+// occurs several times.
 func TestAllowEachIsOneAfterTheOther(t *testing.T) {
 	clock := newVirtual()
 	client := redistest.Shared(t).Client(t)
@@ -58,7 +58,7 @@ func TestAllowEachIsOneAfterTheOther(t *testing.T) {
 	}
 }
 
-// AllowEach takes one trip, and returns errors for mistakes.
+// AllowEach takes one trip, and returns errors for invalid requests.
 func TestAllowEachTakesOneTrip(t *testing.T) {
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), Deadline(5*time.Second))
 	r := newRule(t, l, "r", limit.PerDay(100))
@@ -91,10 +91,10 @@ func TestAllowEachTakesOneTrip(t *testing.T) {
 	}
 }
 
-// tripsOf is how many trips to Redis a limiter has made.
+// tripsOf returns the number of trips to Redis that a limiter has made.
 func tripsOf(l *Limiter) uint64 { return l.Stats().Trips.Seconds.Count() }
 
-// On a Cluster, each slot is asked by itself, and a denial in one does not affect the others.
+// On a Cluster, each slot is asked separately, and a denial in one slot does not affect the others.
 func TestAllowEachOnCluster(t *testing.T) {
 	t.Parallel()
 	l := newLimiterOn(t, redistest.SharedCluster(t).Client(t), redistest.Prefix(), Deadline(5*time.Second))
@@ -128,7 +128,7 @@ func TestAllowEachOnCluster(t *testing.T) {
 	}
 }
 
-// Calls that end with an error are counted for each of their requests, as those of AllowAll are.
+// A call that ends with an error is counted for each of its requests, in AllowEach as in AllowAll.
 func TestMistakesTogetherAreCounted(t *testing.T) {
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix())
 	r, slots := newRule(t, l, "r", limit.PerHour(10)), newRule(t, l, "slots", limit.Concurrent(1))

@@ -7,10 +7,10 @@ import (
 	"github.com/tierlimit/tierlimit/lua"
 )
 
-// end ends a decision about a single request, whichever tier made it, or the error in its place: it
-// counts it, shows it to the live page, has it compared with the exact log if the rule has a shadow,
-// and turns it into the caller's result (see tell). A peek decides nothing, so it is only turned into the
-// result. The returned error is the caller's.
+// end finishes a decision about a single request, whichever tier made it, or the error in its place. It
+// counts the decision, shows it to the live page, compares it with the exact log if the rule has a
+// shadow, and turns it into the caller's result (see tell). A peek decides nothing, so end only turns it
+// into the result. The returned error is the caller's.
 func (q *question) end(d *limit.Decision, err error) error {
 	r := q.rule
 	if q.operation != lua.Peek {
@@ -22,8 +22,8 @@ func (q *question) end(d *limit.Decision, err error) error {
 	return r.tell(d, err)
 }
 
-// count counts a decision, or the error in its place, and shows a decision to the live page. If there is
-// none, that takes only the loads of two pointers.
+// count counts a decision, or the error in its place, and shows a decision to the live page. Without a
+// live page, this costs only the loads of two pointers.
 func (r *Rule) count(key string, d *limit.Decision, err error) {
 	if err != nil {
 		r.counters.failed.of(err).Add(1)
@@ -40,8 +40,8 @@ func (r *Rule) count(key string, d *limit.Decision, err error) {
 	}
 }
 
-// tell turns a decision, or the error in its place, into the caller's result. On a dry run, that is always
-// an allowed decision.
+// tell turns a decision, or the error in its place, into the caller's result. For a rule on a dry run,
+// the result is always an allowed decision.
 func (r *Rule) tell(d *limit.Decision, err error) error {
 	switch {
 	case err != nil && !r.config.dryRun:
@@ -56,17 +56,17 @@ func (r *Rule) tell(d *limit.Decision, err error) error {
 	return nil
 }
 
-// yieldEvery is how many decisions of a tier are made in this process, about, until other goroutines
-// get a turn.
+// yieldEvery is about how many decisions of a tier are made in this process before other goroutines get a
+// turn.
 const yieldEvery = 64
 
-// yield lets other goroutines run now and then if some wait for Redis. Callers that are decided in
-// this process may ask again at once. If they are more than there are processors, the goroutine that
-// is to read Redis's answer waits until each of the others has used up its time slice: with 64 callers
-// of denied keys one call in ten that asked Redis missed the deadline, and none does since they yield.
-// While nobody waits for Redis, nothing is yielded.
+// yield lets other goroutines run now and then if some calls wait for Redis. Callers that are decided in
+// this process may ask again at once. If there are more such callers than processors, the goroutine that
+// should read Redis's answer waits until each of them has used up its time slice. With 64 callers of
+// denied keys, one in ten calls that asked Redis missed the deadline; since such callers yield, none
+// does. While nobody waits for Redis, nothing is yielded.
 //
-// decisions is how many were made, see [decisionCounts.add].
+// decisions is the number of decisions so far; see [decisionCounts.add].
 func (l *Limiter) yield(decisions uint64) {
 	if decisions%yieldEvery == 0 && l.shards.Asked() {
 		runtime.Gosched()

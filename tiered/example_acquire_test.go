@@ -10,7 +10,7 @@ import (
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
-// At most two jobs of a tenant at a time, over all processes.
+// This example lets each tenant run at most two jobs at a time, over all processes.
 func ExampleRule_Acquire() {
 	rdb, stop := connect()
 	defer stop()

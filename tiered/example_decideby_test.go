@@ -11,7 +11,7 @@ import (
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
-// A request that needs several decisions, one after another, has 200 ms for all of them together.
+// This example makes two decisions for one request, one after the other, within 200 ms for both together.
 func ExampleDecideBy() {
 	limiter, err := embedded.Open()
 	if err != nil {
@@ -24,7 +24,7 @@ func ExampleDecideBy() {
 	ctx := tiered.DecideBy(context.Background(), time.Now().Add(200*time.Millisecond))
 	d, err := tenants.Allow(ctx, "tenant 4")
 	if err == nil && d.Allowed {
-		d, err = exports.Allow(ctx, "user 17") // decided by its outage policy if the time is over
+		d, err = exports.Allow(ctx, "user 17") // the outage policy decides if the 200 ms are over
 	}
 	fmt.Println(d.Allowed, err)
 	// Output: true <nil>

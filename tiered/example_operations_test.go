@@ -11,7 +11,7 @@ import (
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
-// Work that can be done in part takes what is left.
+// AllowUpTo serves work that can be done in part: it grants as many of the units as are left.
 func ExampleRule_AllowUpTo() {
 	rdb, stop := connect()
 	defer stop()
@@ -38,8 +38,8 @@ func ExampleRule_AllowUpTo() {
 	// false 0 true
 }
 
-// A request whose cost is known only afterwards, under two limits: hold an estimate of both, and
-// settle what it took.
+// This example limits requests whose cost is known only afterwards, under two limits. It holds an estimate under
+// both limits, and settles each hold with the actual cost.
 func ExampleLimiter_HoldAll() {
 	rdb, stop := connect()
 	defer stop()
@@ -59,7 +59,7 @@ func ExampleLimiter_HoldAll() {
 		log.Fatal(decisions, err)
 	}
 	for i, hold := range holds {
-		defer hold.Cancel(ctx) // after Settle it does nothing
+		defer hold.Cancel(ctx) // does nothing after Settle
 		if err := hold.Settle(ctx, 1_100); err != nil {
 			log.Fatal(err)
 		}
@@ -71,8 +71,8 @@ func ExampleLimiter_HoldAll() {
 	// 99200 98900 <nil>
 }
 
-// The cost of a request is known only afterwards: charge the most that it can be, and refund the
-// rest.
+// The cost of this request is known only afterwards. The example charges the highest possible cost first, and
+// then refunds the units that were not used.
 func ExampleRule_Refund() {
 	rdb, stop := connect()
 	defer stop()
@@ -93,7 +93,7 @@ func ExampleRule_Refund() {
 	}
 	used := int64(250)
 	if err := tokens.Refund(ctx, "user 17", &d, d.Granted-used); err != nil {
-		log.Print(err) // they leave with the window
+		log.Print(err) // without a refund, the units stay charged until they leave the window
 	}
 
 	peek, err := tokens.Peek(ctx, "user 17", 1)
@@ -101,8 +101,8 @@ func ExampleRule_Refund() {
 	// Output: 250 750 <nil>
 }
 
-// A tenant's quota and an endpoint's: a request that one of them denies is not charged
-// to the other.
+// This example checks a tenant's quota and an endpoint's limit together. A request that one limit denies is not
+// charged to the other.
 func ExampleLimiter_AllowAll() {
 	rdb, stop := connect()
 	defer stop()
@@ -139,7 +139,7 @@ func ExampleLimiter_AllowAll() {
 	// false 0 false
 }
 
-// A worker that waits for its turn, but not past its deadline.
+// A worker waits for its turn, but not beyond its context's deadline.
 func ExampleRule_Wait() {
 	rdb, stop := connect()
 	defer stop()
@@ -157,7 +157,7 @@ func ExampleRule_Wait() {
 
 	d, err := pages.Wait(ctx, "crawler", 1)
 	fmt.Println(d.Allowed, err)
-	// The next page is an hour away: it says so now, not in a minute.
+	// The next page is an hour away, so Wait returns the error now and not after a minute.
 	d, err = pages.Wait(ctx, "crawler", 1)
 	fmt.Println(d.Allowed, errors.Is(err, limit.ErrWouldExceedDeadline))
 	// Output:
@@ -165,7 +165,7 @@ func ExampleRule_Wait() {
 	// false true
 }
 
-// Peek returns what a request would be answered, for a page that shows a user's quota.
+// Peek returns the answer that a request would get, for example for a page that shows a user's quota.
 func ExampleRule_Peek() {
 	rdb, stop := connect()
 	defer stop()
@@ -192,8 +192,8 @@ func ExampleRule_Peek() {
 	// false 40 100 <nil>
 }
 
-// A process that is asked for one key very often has units charged in advance, and
-// spends them without asking Redis. The worst case tells what that may let through.
+// With Lease, a process that gets very many requests for one key has units charged in advance, and spends them
+// without asking Redis. WorstCase returns the most units that may pass in a window, leased units included.
 func ExampleLease() {
 	rdb, stop := connect()
 	defer stop()

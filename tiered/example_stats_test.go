@@ -10,7 +10,7 @@ import (
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
-// What a limiter has counted, for a program's own monitoring. Package promlimit shows it to
+// Stats returns the limiter's counters, for a program's own monitoring. Package promlimit exports them to
 // Prometheus, module otellimit to OpenTelemetry.
 func ExampleLimiter_Stats() {
 	rdb, stop := connect()

@@ -10,8 +10,8 @@ import (
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
-// A request to a language model falls under three limits: requests are counted at once, the number of
-// tokens is known only afterwards, and a stream is held meanwhile.
+// A request to a language model falls under three limits: one counts requests, one counts tokens, whose number is
+// known only afterwards, and one bounds the streams that are open at the same time.
 func ExampleLimiter_TakeAll() {
 	rdb, stop := connect()
 	defer stop()
@@ -36,7 +36,7 @@ func ExampleLimiter_TakeAll() {
 	}
 
 	first, ds := begin()
-	defer first.End(ctx) // after Settle it does nothing
+	defer first.End(ctx) // does nothing after Settle
 	fmt.Println("granted:", ds[0].Remaining, ds[1].Remaining, ds[2].Remaining)
 	second, ds := begin()
 	fmt.Println("denied:", second == nil, ds[0].HeldBack, ds[1].HeldBack, ds[2].Denied())

@@ -14,7 +14,7 @@ import (
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
-// server stands for a Redis of yours.
+// server stands for a Redis server of your own.
 func server() (addr string, stop func()) {
 	redisServer, stop, err := redistest.StartForExample()
 	if err != nil {
@@ -23,14 +23,14 @@ func server() (addr string, stop func()) {
 	return redisServer.Addr(), stop
 }
 
-// connect stands for connecting to it.
+// connect stands for connecting to your Redis server.
 func connect() (client *redis.Client, stop func()) {
 	addr, end := server()
 	client = redis.NewClient(&redis.Options{Addr: addr, ContextTimeoutEnabled: true})
 	return client, func() { _ = client.Close(); end() }
 }
 
-// A limiter, a rule, a decision.
+// This example makes a limiter and a rule, and asks for decisions.
 func Example() {
 	rdb, stop := connect()
 	defer stop()
@@ -57,7 +57,7 @@ func Example() {
 	// false 0 1m0s
 }
 
-// Requests can cost more than one unit. What can never fit is an error.
+// A request can cost more than one unit. A cost that can never fit is an error.
 func ExampleRule_AllowN() {
 	rdb, stop := connect()
 	defer stop()
@@ -83,8 +83,7 @@ func ExampleRule_AllowN() {
 	// true
 }
 
-// Some keys have a limit of their own, such as tenants on a larger plan: prepare a
-// rule for each plan.
+// Some keys have limits of their own, such as tenants on a larger plan. Prepare one rule for each plan.
 func ExampleRule_WithLimit() {
 	rdb, stop := connect()
 	defer stop()
@@ -109,15 +108,15 @@ func ExampleRule_WithLimit() {
 	// gcra 1099999
 }
 
-// Options of the limiter, and of a rule that must not let anyone through while
-// Redis is out of reach.
+// This example sets options of the limiter, and makes a rule that denies all requests while Redis cannot be
+// reached.
 func ExampleNew() {
 	rdb, stop := connect()
 	defer stop()
 	limiter, err := tiered.New(rdb,
 		tiered.Prefix("shop"),
 		tiered.Deadline(time.Second),
-		tiered.FleetSize(8), // until Redis has told the real size
+		tiered.FleetSize(8), // assumed until Redis has reported the real size
 	)
 	if err != nil {
 		log.Fatal(err)
@@ -139,7 +138,7 @@ func ExampleNew() {
 	// Output: true 4 redis sliding-log 1
 }
 
-// A limiter with a client of its own, set up as a limiter needs it.
+// Open makes a limiter with a Redis client of its own, whose settings suit a limiter.
 func ExampleOpen() {
 	addr, stop := server()
 	defer stop()
@@ -152,7 +151,7 @@ func ExampleOpen() {
 	// Output: false
 }
 
-// A client that a service has anyway, set up as a limiter needs it.
+// This example uses the Redis client that a service already has, with the settings that suit a limiter.
 func ExampleDialer() {
 	addr, stop := server()
 	defer stop()

@@ -13,8 +13,8 @@ import (
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
-// TLS, with an authority of one's own and a certificate of this client's, and a user of
-// Redis that may do no more than it needs. Without RootCAs the system's authorities count.
+// This example connects by TLS, with a private certificate authority and a client certificate, as a Redis user
+// that has only the rights the limiter needs. Without RootCAs, the system's certificate authorities apply.
 func ExampleOpen_tls() {
 	authority, err := os.ReadFile("/etc/tierlimit/ca.pem")
 	if err != nil {
@@ -34,7 +34,7 @@ func ExampleOpen_tls() {
 		Password: os.Getenv("REDIS_PASSWORD"),
 		TLSConfig: &tls.Config{
 			RootCAs:      authorities,
-			Certificates: []tls.Certificate{own}, // if the server asks for one
+			Certificates: []tls.Certificate{own}, // needed if the server asks for a client certificate
 			ServerName:   "redis.internal.example",
 			MinVersion:   tls.VersionTLS12,
 		},

@@ -13,7 +13,7 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// farConn is a connection on which each answer takes a round trip, and keeps its read deadline.
+// farConn is a connection on which each answer takes a round trip. It respects its read deadline.
 type farConn struct {
 	net.Conn
 	roundTrip time.Duration
@@ -34,14 +34,13 @@ func (c *farConn) Read(p []byte) (int, error) {
 	return c.Conn.Read(p)
 }
 
-// The deadline has time for a round trip, but not for all of those that a first call or a new connection
-// takes.
+// The deadline leaves time for one round trip, but not for all round trips of a first call or a new connection.
 const (
 	farDeadline  = 190 * time.Millisecond
 	farRoundTrip = 100 * time.Millisecond
 )
 
-// farAway puts a Redis far away from a client.
+// farAway makes a client's server look far away.
 func farAway(o *redis.Options) {
 	dial := o.Dialer
 	o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -50,7 +49,7 @@ func farAway(o *redis.Options) {
 	}
 }
 
-// The first callers do not wait until the script is loaded: New has done that.
+// The first callers do not wait for the script to be loaded, because New has already loaded it.
 func TestFirstDecisionOfAFarRedis(t *testing.T) {
 	redistest.InBubble(t, func(t *testing.T, bubble *redistest.Bubble) {
 		l := newLimiterOn(t, bubble.Client(t, farAway), redistest.Prefix(), Deadline(farDeadline))
@@ -60,12 +59,12 @@ func TestFirstDecisionOfAFarRedis(t *testing.T) {
 	})
 }
 
-// A heartbeat that has to connect leaves its connection to the next one, which is in time.
+// If a heartbeat has to connect and is late for that reason, the next one uses its connection, and is in time.
 func TestHeartbeatsOfAFarRedis(t *testing.T) {
 	redistest.InBubble(t, func(t *testing.T, bubble *redistest.Bubble) {
 		client := bubble.Client(t, farAway)
 		l := newLimiterOn(t, client, redistest.Prefix(), Deadline(farDeadline))
-		for client.PoolStats().IdleConns > 0 { // as if trips used them
+		for client.PoolStats().IdleConns > 0 { // opens other connections until none is idle, as if trips used them
 			other := client.Conn()
 			defer other.Close()
 			if err := other.Ping(t.Context()).Err(); err != nil {

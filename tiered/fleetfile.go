@@ -14,22 +14,23 @@ import (
 )
 
 const (
-	// assumedInstances is the assumed size of a fleet if none is set. A larger fleet lets more than
-	// its limits through if it is scaled up in an outage, a smaller one less.
+	// assumedInstances is the assumed size of a fleet if none is set. If the fleet is larger than that
+	// and is scaled up in an outage, it lets more than its limits through; a smaller fleet lets less
+	// through.
 	assumedInstances = 10
 	mostInstances    = 1_000_000
 )
 
-// How long the largest size of a fleet is kept in its file, and how often it is written
-// there once more.
+// How long the file keeps the largest size of a fleet, how often the file is rewritten if nothing has
+// changed, and how much of it is read.
 const (
 	fleetFileKeeps = 7 * 24 * time.Hour
 	fleetFileEvery = time.Hour
-	fleetFileMost  = 1 << 10 // bytes that are read
+	fleetFileMost  = 1 << 10 // bytes
 )
 
-// fleetFile keeps the largest size of the fleet in recent days, for an instance that starts while
-// Redis is lost, which needs to know how many share the limits (law 11). It is safe for concurrent
+// fleetFile keeps the largest size of the fleet in recent days. An instance that starts while Redis is
+// lost needs it to know how many instances share the limits (law 11). A fleetFile is safe for concurrent
 // use.
 type fleetFile struct {
 	path string
@@ -40,7 +41,7 @@ type fleetFile struct {
 	written time.Time
 }
 
-// fleetSize is what the file holds, as JSON.
+// fleetSize is the content of the file, as JSON.
 type fleetSize struct {
 	Instances int       `json:"instances"`
 	Seen      time.Time `json:"seen"` // when that size was last seen
@@ -67,7 +68,7 @@ func (f *fleetFile) read(now time.Time) int {
 func readFleetSize(path string) (size fleetSize, err error) {
 	text, err := regularfile.Read(path, fleetFileMost)
 	if err == nil && len(text) == 0 {
-		err = fs.ErrNotExist // as one that was made for us
+		err = fs.ErrNotExist // like a file that was created for the limiter to fill
 	}
 	if err != nil {
 		return size, err
@@ -100,8 +101,9 @@ func (f *fleetFile) heard(size int, now time.Time) {
 	}
 }
 
-// write replaces the file atomically, unless another instance has written a larger size. What is no such
-// file, such as one of the program's that was named by mistake, stays.
+// write replaces the file atomically, unless another instance has written a larger size. A file that
+// contains anything else, such as one of the program's own files that was named by mistake, is not
+// replaced.
 func (f *fleetFile) write(now time.Time) error {
 	switch there, err := readFleetSize(f.path); {
 	case err == nil && there.Instances > f.largest.Instances && now.Sub(there.Seen) <= fleetFileKeeps:

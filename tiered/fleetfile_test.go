@@ -15,7 +15,7 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// Law 11: an instance that starts while Redis is lost learns from a file how many instances there were.
+// Law 11: an instance that starts while Redis is lost learns the fleet's size from a file.
 func TestLaw11FleetFileTellsWhoStartsWithoutRedis(t *testing.T) {
 	server := redistest.Start(t)
 	prefix, path := redistest.Prefix(), filepath.Join(t.TempDir(), "fleet")
@@ -50,7 +50,7 @@ func TestLaw11FleetFileTellsWhoStartsWithoutRedis(t *testing.T) {
 	}
 }
 
-// A file that is old, unreadable, or has other content than this program writes is ignored.
+// A file that is old, unreadable, or has unexpected content is ignored.
 func TestFleetFileThatIsOfNoUse(t *testing.T) {
 	server := redistest.Start(t)
 	server.Kill()
@@ -91,7 +91,7 @@ func TestFleetFileThatIsOfNoUse(t *testing.T) {
 	}
 }
 
-// The file keeps the largest size of the last days, whichever instance has seen it.
+// The file keeps the largest size of the last days, whichever instance observed it.
 func TestFleetFileKeepsTheLargestSize(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "fleet")
 	var log bytes.Buffer
@@ -111,7 +111,7 @@ func TestFleetFileKeepsTheLargestSize(t *testing.T) {
 	second.heard(12, now)
 	says(12)
 	now = now.Add(fleetFileEvery)
-	first.heard(5, now) // it had not seen twelve
+	first.heard(5, now) // this instance has not observed the twelve
 	says(12)
 	now = now.Add(6 * 24 * time.Hour)
 	second.heard(3, now)
@@ -137,7 +137,8 @@ func TestFleetFileKeepsTheLargestSize(t *testing.T) {
 	}
 }
 
-// What does not hold the size of a fleet was named by mistake, and stays as it is. An empty file is replaced.
+// A file that does not contain the size of a fleet was named by mistake, and stays as it is. An empty file is
+// replaced.
 func TestFleetFileReplacesNothingElse(t *testing.T) {
 	dir, now := t.TempDir(), time.Now()
 	pipe := filepath.Join(dir, "pipe")
@@ -183,7 +184,7 @@ func TestFleetFileReplacesNothingElse(t *testing.T) {
 	}
 }
 
-// A file that cannot be replaced leaves nothing behind, however often that is tried.
+// If the file cannot be replaced, nothing is left behind, however often the limiter tries.
 func TestFleetFileThatCannotBeReplaced(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "fleet")

@@ -19,19 +19,19 @@ import (
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
-// slowServer serves the requests of all connections one after the other, and takes a time for each.
+// slowServer serves the requests of all connections one after the other, and each takes some time.
 type slowServer struct {
 	perByte time.Duration
-	// rests says when the server goes on that would end a request at a given time after its start, because
-	// it gets no processor for some of the time.
+	// rests returns when the server finishes a request that would otherwise end at the given time after its
+	// start, because the server gets no processor for part of the time.
 	rests func(at time.Duration) time.Duration
 
 	mu    sync.Mutex // guards the rest
 	start time.Time
-	free  time.Duration // after the start
+	free  time.Duration // when the server is free, after the start
 }
 
-// slowConn is a connection on which requests arrive once the server would have served them.
+// slowConn is a connection on which a request arrives when the slow server would have served it.
 type slowConn struct {
 	net.Conn
 	server *slowServer
@@ -76,7 +76,7 @@ func (c *slowConn) Close() error {
 	return nil
 }
 
-// crowd counts what becomes of calls.
+// crowd makes calls, and counts how they are decided.
 type crowd struct {
 	rules []*tiered.Rule
 
@@ -84,10 +84,10 @@ type crowd struct {
 	next     int
 	byRedis  int
 	without  int
-	atOnce   int // of those without
+	atOnce   int // the part of without that was decided at once
 	errors   int
 	slowest  time.Duration
-	measured time.Time // answers that come later do not count
+	measured time.Time // later answers do not count
 }
 
 func (c *crowd) call(ctx context.Context) {
@@ -114,7 +114,7 @@ func (c *crowd) call(ctx context.Context) {
 	}
 }
 
-// closed has callers call again and again. It returns the rate of Redis's answers.
+// closed makes each caller call again and again. It returns the rate of Redis's answers.
 func (c *crowd) closed(ctx context.Context, callers int, span time.Duration) float64 {
 	c.byRedis, c.measured = 0, time.Now().Add(span)
 	var running sync.WaitGroup
@@ -130,7 +130,8 @@ func (c *crowd) closed(ctx context.Context, callers int, span time.Duration) flo
 	return float64(c.byRedis) / span.Seconds()
 }
 
-// open makes calls at a given rate, whether they are answered or not.
+// open makes calls at a given rate, whether or not earlier ones are answered. It returns the rate of Redis's
+// answers.
 func (c *crowd) open(ctx context.Context, rate float64, span time.Duration) float64 {
 	c.byRedis, c.measured = 0, time.Now().Add(span)
 	var running sync.WaitGroup
@@ -145,9 +146,9 @@ func (c *crowd) open(ctx context.Context, rate float64, span time.Duration) floa
 	return float64(c.byRedis) / span.Seconds()
 }
 
-// Laws 6 and 7: if more is asked than Redis can decide in time, it goes on deciding as much as it can, and
-// calls that it cannot decide in time are decided without it, most of them at once. Time is that of a
-// bubble, so that it is Redis that is too slow and not the machine of this test.
+// Laws 6 and 7: if there are more calls than Redis can decide in time, Redis continues to decide as many as it
+// can. The others are decided without Redis, most of them at once. The test runs in a bubble's time, so that
+// Redis is too slow and not the machine that runs the test.
 func TestLaws6And7RedisDecidesAsMuchAsItCanUnderOverload(t *testing.T) { // not in parallel: it computes on all cores
 	for name, server := range map[string]*slowServer{
 		"slow": {perByte: 2 * time.Microsecond},
@@ -188,7 +189,7 @@ func testGoodput(t *testing.T, server *slowServer) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer func() { _ = l.Close() }() // more may be uncharged than Redis can take in time
+		defer func() { _ = l.Close() }() // more units may be uncharged than Redis can take in time
 		rule, err := l.Rule("r", limit.PerMinute(1_000_000), tiered.Use(limit.GCRA()))
 		if err != nil {
 			t.Fatal(err)
@@ -200,7 +201,7 @@ func testGoodput(t *testing.T, server *slowServer) {
 			}
 		}()
 	}
-	c.closed(t.Context(), 512, 200*time.Millisecond) // all at once, and nothing is known of Redis yet
+	c.closed(t.Context(), 512, 200*time.Millisecond) // all at once, while Redis's speed is still unknown
 	c.without = 0
 	peak := c.closed(t.Context(), 512, 300*time.Millisecond)
 	if c.without*100 > c.byRedis {

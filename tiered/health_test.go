@@ -12,9 +12,9 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// Each change of state is logged with the previous state and its duration, the address, and the
-// error. The live page shows since when the state lasts, what failed, what waits, and how long trips
-// take.
+// Each change of state is logged with the previous state and its duration, the address, and the error. The live
+// page shows how long the state has lasted, the last error, the units and keys that wait to be charged, and how
+// long trips take.
 func TestChangesOfStateSayWhy(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

@@ -6,12 +6,12 @@ import (
 	"sync/atomic"
 )
 
-// histogram counts values in buckets, in a few cache lines and with two atomic additions. A
-// histogram of client_golang took a tenth of a trip's time if a machine ran many processes, so that
-// caches were cold each time.
+// histogram counts values in buckets, in a few cache lines and with two atomic additions. client_golang's
+// histogram took a tenth of a trip's time on a machine that ran so many processes that caches were cold
+// each time.
 type histogram struct {
-	bounds []float64         // upper, ascending
-	sum    atomic.Uint64     // of bits of a float64
+	bounds []float64         // upper bounds, ascending
+	sum    atomic.Uint64     // the bits of a float64
 	counts [16]atomic.Uint64 // by the first bound that is not below the value; the last is for values above all bounds
 }
 

@@ -11,9 +11,9 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// Hold represents units that are charged in advance for work whose cost is known only when it is
-// done, such as the tokens of a language model's answer or the bytes of a response. An estimate is
-// charged when the hold is made, like any cost; [Hold.Settle] corrects it to the cost in the end.
+// Hold represents units that are charged in advance for work whose cost is known only when it is done,
+// such as the tokens of a language model's answer or the bytes of a response. An estimate is charged when
+// the hold is made, like any cost. [Hold.Settle] corrects it to the final cost.
 //
 // End each hold with Settle or [Hold.Cancel]. If nobody ends it, for example because its process
 // died, the rule's [Unsettled] option determines whether its units stay charged or are given back.
@@ -23,28 +23,29 @@ type Hold struct {
 	rule    *Rule
 	key     callKey
 	units   int64
-	granted int64 // when it was granted, in the limiter's time
-	// local means that it was granted without Redis; unknown, that Redis may know of it even so.
+	granted int64 // when the units were granted, in the limiter's time
+	// local means that the units were granted without Redis; unknown means that Redis may have charged
+	// them nevertheless.
 	local, unknown bool
 
 	mu    sync.Mutex // guards the fields below
-	ends  int64      // when it ends, in the limiter's time
-	ended bool       // it was settled or cancelled
+	ends  int64      // when the hold ends, in the limiter's time
+	ended bool       // the hold was settled or cancelled
 }
 
 // Hold charges units as [Rule.AllowN] does, for work that may turn out to cost more or less, and
 // returns a [Hold] with which to settle them. The Hold is nil if the decision is not Allowed.
 //
 // Life is how long the hold lasts: a millisecond to a day, or [LifeOfRule]. Choose it longer than the
-// work usually takes; [Hold.Extend] prolongs it. Units leave the window as others do, even while they
-// are held. A key can have 1,000 open holds across the fleet. Further holds are denied, even if
-// Remaining says that their units are free, until one is settled or ends; RetryAfter is the time
-// until the first one ends.
+// work usually takes; [Hold.Extend] prolongs it. Held units leave the window at the same time as other
+// units. A key can have 1,000 open holds across the fleet. Further holds are denied until one is settled
+// or ends, even if Remaining says that their units are free; RetryAfter is then the time until the first
+// hold ends.
 //
 // Holds are always charged in Redis, and never taken from a lease. Errors and deadline are those of
-// AllowN; in addition, errors wrap [limit.ErrInvalidHold] if life is out of range or the rule counts
-// denied requests. If Redis's answer is lost and the units are not granted without it, they are given
-// back as soon as Redis answers again.
+// AllowN. In addition, errors wrap [limit.ErrInvalidHold] if life is out of range or the rule counts
+// denied requests. If Redis's answer is lost and the outage policy does not grant the units, they are
+// given back as soon as Redis answers again.
 func (r *Rule) Hold(ctx context.Context, key string, units int64, life time.Duration) (*Hold, limit.Decision, error) {
 	return r.hold(ctx, key, units, life, lua.Take)
 }
@@ -77,13 +78,13 @@ func (r *Rule) hold(ctx context.Context, key string, units int64, life time.Dura
 	if err = r.tell(&d, err); err != nil {
 		return nil, d, err
 	}
-	if h == nil && d.Allowed { // on a dry run
+	if h == nil && d.Allowed { // the rule is on a dry run
 		h = &Hold{rule: r, ended: true}
 	}
 	return h, d, nil
 }
 
-// checkUsed returns an error if a hold cannot be settled with that number of units.
+// checkUsed returns an error if no hold can be settled with that number of units.
 func checkUsed(units int64) error {
 	if units < 0 || units > lua.MaxUnits {
 		return fmt.Errorf("%w: settled with %d, must be between 0 and %d", limit.ErrInvalidCost, units, int64(lua.MaxUnits))
@@ -119,7 +120,7 @@ func (r *Rule) abandon(key *callKey, units int64, err error) {
 func (r *Rule) giveUp(key *callKey, units int64) {
 	l := r.limiter
 	s := r.cancelling(key, units)
-	s.sent, s.recorded = true, true // units that were not granted are on no record
+	s.sent, s.recorded = true, true // units that were not granted are not recorded in the ledger
 	if l.config.virtualClock == nil {
 		s.after = l.now() + int64(l.config.deadline)
 	}
@@ -129,16 +130,16 @@ func (r *Rule) giveUp(key *callKey, units int64) {
 // Units returns the number of units held.
 func (h *Hold) Units() int64 { return h.units }
 
-// Settle ends the hold, and corrects its charge to the units that were used. Units that were held and
-// not used are given back as if they had never been charged; those that have left the window by then
-// are not given back. Units beyond those held are charged now, whether or not they fit. They are debt
-// of the window, up to four times the limit. If the hold was granted without Redis, and Redis has been
-// charged for it since, units that were not used stay charged there until they leave the window.
+// Settle ends the hold, and corrects its charge to the units that were used. Units that were held and not
+// used are given back as if they had never been charged, unless they have left the window by then. Units
+// beyond those held are charged now, whether or not they fit. They are debt of the window, up to four
+// times the limit. If the hold was granted without Redis, and Redis has been charged for it since, units
+// that were not used stay charged there until they leave the window.
 //
-// Settle takes a trip to Redis. If Redis does not answer, that is not an error: the settlement is kept
-// and sent until Redis answers, even if ctx has ended, and takes effect only once. At most 16,384
-// settlements wait for each master of a Cluster, or for a single node. If there are more, or the
-// limiter is closed before Redis answers, the units that were held stay charged.
+// Settle takes a trip to Redis. It is not an error if Redis does not answer: the settlement is kept and
+// sent until Redis answers, even if ctx has ended, and takes effect only once. At most 16,384 settlements
+// wait for each master of a Cluster, or for a single node. If there are more, or the limiter is closed
+// before Redis answers, the units that were held stay charged.
 //
 // A hold can be settled up to ten minutes after its end. If its units were given back before (see
 // [GiveBack]), all units that were used are charged now. Errors wrap [limit.ErrHoldEnded] if the hold
@@ -175,8 +176,8 @@ func (h *Hold) Settle(ctx context.Context, units int64) error {
 	return nil
 }
 
-// Cancel settles the hold with 0 units, and thus gives back all of them. After Settle it does nothing,
-// so it may be deferred; and it may be called on a nil Hold, that of a denial.
+// Cancel settles the hold with 0 units, and thus gives back all of them. After Settle it does nothing, so
+// it may be deferred. It may be called on a nil Hold, as returned with a denial.
 func (h *Hold) Cancel(ctx context.Context) error {
 	if h == nil || h.hasEnded() {
 		return nil
@@ -206,11 +207,11 @@ func (h *Hold) end() (ends int64, ok bool) {
 }
 
 // Extend prolongs the hold so that it lasts for life from now on, unless it lasts longer already. It
-// charges nothing, and does not change when the units leave the window.
+// charges nothing, and does not change the time when the units leave the window.
 //
-// Errors wrap [limit.ErrHoldEnded] if the hold was settled or cancelled, or has ended and was given
-// back; [limit.ErrInvalidHold]; or [limit.ErrClosed]. Other errors are ctx's own, or say why Redis did
-// not answer; after those, the hold may or may not have been prolonged.
+// Errors wrap [limit.ErrHoldEnded] if the hold was settled or cancelled, or has ended and was given back;
+// [limit.ErrInvalidHold]; or [limit.ErrClosed]. Other errors are ctx's own, or say why Redis did not
+// answer. After such an error, the hold may or may not have been prolonged.
 func (h *Hold) Extend(ctx context.Context, life time.Duration) error {
 	r, l := h.rule, h.rule.limiter
 	if err := r.checkHold(life); err != nil {

@@ -8,13 +8,13 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// HoldAll holds the units of all requests, or of none, like [Limiter.TakeAll]. All are held for the
-// same time or, if life is [LifeOfRule], each for the [HoldLife] of its rule. HoldAll returns a hold for
-// each request, to be settled by itself, or nil if the requests are denied.
+// HoldAll holds the units of all requests or of none, like [Limiter.TakeAll]. All are held for the same
+// time or, if life is [LifeOfRule], each for the [HoldLife] of its rule. HoldAll returns a hold for each
+// request, and each is settled by itself. It returns nil if the requests are denied.
 //
 // Errors and deadline are those of TakeAll. The Hold of a request must be 0 or life.
 func (l *Limiter) HoldAll(ctx context.Context, life time.Duration, requests ...Request) ([]*Hold, []limit.Decision, error) {
-	if life != LifeOfRule { // the rules' own lives are checked with their requests
+	if life != LifeOfRule { // HoldLife of each rule is checked with its request
 		if err := checkLife(life); err != nil {
 			return nil, nil, err
 		}

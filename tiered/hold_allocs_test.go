@@ -11,8 +11,8 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// A hold and its settlement by a single caller allocate little more than their two trips: the hold, its
-// key, and a note that remembered denials are void.
+// A hold and its settlement by a single caller allocate little more than their two trips: the hold, its key, and
+// a note that remembered denials are no longer valid.
 func TestHoldAndSettleAllocateLittle(t *testing.T) {
 	client := redistest.Shared(t).Client(t, func(o *redis.Options) { o.ContextTimeoutEnabled = true })
 	l := newLimiterOn(t, client, redistest.Prefix(), Deadline(10*time.Second))

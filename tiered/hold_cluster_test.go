@@ -10,8 +10,8 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// Law 9: on a Cluster, HoldAll holds units in several slots. If one of them denies, the holds in the
-// others are cancelled, and none is left.
+// Law 9: on a Cluster, HoldAll holds units in several slots. If one slot denies, the holds in the other slots are
+// cancelled, and none is left.
 func TestLaw9HoldAllOverSlots(t *testing.T) {
 	t.Parallel()
 	ctx, cluster := context.Background(), redistest.StartCluster(t, 3)

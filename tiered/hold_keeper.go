@@ -11,8 +11,9 @@ import (
 )
 
 const (
-	// mostSettlements is the largest number of settlements that wait for a master, at some 200 bytes
-	// each. A lost master leaves those of the others their room.
+	// mostSettlements is the largest number of settlements that wait for one master, at some 200 bytes
+	// each. The limit is per master, so a lost master takes no room from the settlements of other
+	// masters.
 	mostSettlements = 16384
 	// settledAtOnce is the number of waiting settlements that are sent at the same time.
 	settledAtOnce = 64
@@ -20,40 +21,41 @@ const (
 
 // holdKeeper numbers the holds of a limiter, and sends the settlements that wait for Redis.
 type holdKeeper struct {
-	lastID atomic.Uint64 // begins anywhere below 2^63, and so does not come to 0, which identifies no hold
+	lastID atomic.Uint64 // begins at a random number below 2^63, and so never reaches 0, which identifies no hold
 
 	sending sync.Mutex // held while waiting settlements are sent
 	mu      sync.Mutex // guards the fields below
 	waiting []settlement
-	pending map[*outage.Shard]int // settlements that wait or are in flight, by the shard that they were put for
-	wake    wake.Signal           // nil until something waits
+	pending map[*outage.Shard]int // settlements that wait or are in flight, by the shard for which they were put
+	wake    wake.Signal           // nil until a settlement waits
 	ended   bool
 }
 
 // holdCounts counts the holds of all rules of one name; see HoldStats.
 type holdCounts struct {
-	open, units, waiting           atomic.Int64 // now
+	open, units, waiting           atomic.Int64 // current values
 	settled, late, reclaimed, lost atomic.Int64
 }
 
-// change adds holds and their units to those that are open.
+// change adds to the number of open holds and to the number of their units. Both may be negative.
 func (c *holdCounts) change(holds, units int64) {
 	c.open.Add(holds)
 	c.units.Add(units)
 }
 
-// HoldStats counts the holds of this process and their settlements, see [Rule.Hold].
+// HoldStats counts the holds of this process and their settlements; see [Rule.Hold].
 type HoldStats struct {
 	// Open is the number of holds that are neither settled nor cancelled, and Units is the number
 	// of units that they hold.
 	Open, Units int64
 	// Unsettled is the number of settlements that wait for Redis.
 	Unsettled int64
-	// Settled is the number of settlements that were made. Late is the number of holds that were
-	// settled after their end, and Reclaimed the number whose units had been given back by then.
+	// Settled is the number of settlements that were made. Late is the number of holds that were settled
+	// after their end. Reclaimed is the number of holds whose units had been given back by the time they
+	// were settled.
 	Settled, Late, Reclaimed int64
-	// Lost is the number of settlements that were given up, or whose hold Redis no longer knew. The
-	// units that were held stay charged in Redis, if they still are.
+	// Lost is the number of settlements that were given up, or whose hold Redis no longer knew. Their
+	// held units stay charged in Redis, if Redis still has them.
 	Lost int64
 }
 
@@ -87,8 +89,8 @@ func (k *holdKeeper) put(l *Limiter, s settlement) {
 	k.wake.Send()
 }
 
-// keepSettling runs in the background from the first put on, and sends waiting settlements until Close sends
-// the rest. It returns the pause before those that are left are sent, or 0 if none are.
+// keepSettling runs in the background from the first put on, and sends waiting settlements until Close
+// sends the rest. It returns the pause before the remaining settlements are sent, or 0 if none remain.
 func (l *Limiter) keepSettling() (pause time.Duration) {
 	if l.sendWaiting(context.Background(), false) {
 		return outage.ProbeEvery
@@ -96,8 +98,9 @@ func (l *Limiter) keepSettling() (pause time.Duration) {
 	return 0
 }
 
-// sendable takes up to settledAtOnce settlements that can be sent now out of those that wait. It passes over
-// those whose master is lost, so that they do not delay those of other masters.
+// sendable removes up to settledAtOnce settlements that can be sent now from the waiting ones, and
+// returns them. It skips settlements whose master is lost, so that they do not delay those of other
+// masters.
 func (k *holdKeeper) sendable(l *Limiter) (batch []settlement) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -115,9 +118,9 @@ func (k *holdKeeper) sendable(l *Limiter) (batch []settlement) {
 	return batch
 }
 
-// sendWaiting sends waiting settlements, settledAtOnce at a time, until none can be sent, or none of a batch can
-// be made now, or ctx ends, or, unless this is Close's last call, until Close wants to send them. It reports
-// whether any are left.
+// sendWaiting sends waiting settlements, settledAtOnce at a time. It stops when none can be sent, when no
+// settlement of a batch was made, or when ctx ends. Unless this is Close's last call, it also stops when
+// Close wants to send the settlements. It reports whether any are left.
 func (l *Limiter) sendWaiting(ctx context.Context, last bool) (left bool) {
 	k := &l.holds
 	k.sending.Lock()
@@ -127,7 +130,7 @@ func (l *Limiter) sendWaiting(ctx context.Context, last bool) (left bool) {
 		made := make([]bool, len(batch))
 		var trips sync.WaitGroup
 		for i := range batch {
-			trips.Go(func() { made[i] = l.send(ctx, &batch[i]) }) // they share a trip
+			trips.Go(func() { made[i] = l.send(ctx, &batch[i]) }) // the sends share a trip
 		}
 		trips.Wait()
 		k.mu.Lock()
@@ -162,8 +165,8 @@ func (k *holdKeeper) areWaiting() bool {
 	return false
 }
 
-// closeHolds sends the waiting settlements once more, until ctx ends, and gives up those that Redis does not
-// answer (law 12).
+// closeHolds sends the waiting settlements once more, until ctx ends. It gives up those for which Redis
+// does not answer (law 12).
 func (l *Limiter) closeHolds(ctx context.Context) {
 	k := &l.holds
 	k.mu.Lock()
@@ -185,7 +188,7 @@ func (l *Limiter) closeHolds(ctx context.Context) {
 			holds.waiting.Add(-1)
 			holds.lost.Add(1)
 		}
-		k.waiting = nil // and the background sends none of them later
+		k.waiting = nil // so that the background goroutine sends none of them later
 		l.log.Warn("settlements", "holds could not be settled before the limiter was closed; what was held stays charged", "settlements", n)
 	}
 }

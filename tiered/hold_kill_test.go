@@ -14,8 +14,8 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// holderVariable, when set, turns the test binary into a process that holds units until it is killed:
-// of the Redis at that URL, under the prefix behind it.
+// holderVariable is an environment variable that turns the test binary into a process that holds units until it
+// is killed. Its value is the URL of a Redis and a prefix, separated by a space.
 const holderVariable = "TIERED_HOLDER"
 
 const (
@@ -27,11 +27,11 @@ func holderRule(t testing.TB, l *Limiter) *Rule {
 	return newRule(t, l, "r", limit.PerDay(holderQuota), Use(limit.SlidingLog()), Unsettled(GiveBack), OnOutage(Deny))
 }
 
-// TestHolderProcess is that process. It settles some of its holds, and leaves others open.
+// TestHolderProcess is the code of that process. It settles some of its holds, and leaves others open.
 func TestHolderProcess(t *testing.T) {
 	url, prefix, found := strings.Cut(os.Getenv(holderVariable), " ")
 	if !found {
-		return // as a test of its own it has nothing to do
+		return // without the variable, this test has nothing to do
 	}
 	l, err := OpenURL(url, Prefix(prefix), Deadline(5*time.Second))
 	if err != nil {
@@ -47,13 +47,12 @@ func TestHolderProcess(t *testing.T) {
 			_ = h.Cancel(context.Background())
 		}
 		if n == 20 {
-			_, _ = os.Stdout.WriteString("holding\n") // and goes on
+			_, _ = os.Stdout.WriteString("holding\n") // the loop continues
 		}
 	}
 }
 
-// Law 12: whenever processes are killed, once their holds have ended the key is as if the processes had
-// never existed.
+// Law 12: whenever processes are killed, the key looks as if they had never existed once their holds have ended.
 func TestLaw12NothingLeaksFromKilledProcesses(t *testing.T) {
 	t.Parallel()
 	server, prefix := redistest.Start(t), redistest.Prefix()
@@ -79,9 +78,9 @@ func TestLaw12NothingLeaksFromKilledProcesses(t *testing.T) {
 		_ = holder.Process.Kill()
 		_ = holder.Wait()
 	}
-	// Each look has the time of Redis's clock before and after it. The last hold was charged before the
-	// last process was killed, so its life ends holderLife after that at the latest; the units are back
-	// with the first look after that, for which a second is allowed.
+	// All times are of Redis's clock, and looked is read before each look at the key. The last hold was charged
+	// before the last process was killed, so its life ends at most holderLife after that. The next look finds the
+	// units free. One second is allowed for it.
 	clock := func() time.Time {
 		now, err := client.Time(ctx).Result()
 		if err != nil {
@@ -90,7 +89,7 @@ func TestLaw12NothingLeaksFromKilledProcesses(t *testing.T) {
 		return now
 	}
 	killed := clock()
-	var looked time.Time // before the last look that found units held
+	var looked time.Time // the time before the last look that found units held
 	redistest.Eventually(t, "all units are back", func() bool {
 		before := clock()
 		if left(t, r, "k") == holderQuota {

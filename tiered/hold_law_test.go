@@ -24,8 +24,8 @@ import (
 	"github.com/tierlimit/tierlimit/local/ledger"
 )
 
-// Law 1: as long as no request uses more than was held for it, held and used units together never exceed
-// the bound in any window: N under a log and a strict counter, and the rule's worst case under the other
+// Law 1: as long as no request uses more than was held for it, held and used units together never exceed the
+// bound in any window. The bound is N under a log and a strict counter, and the rule's worst case under the other
 // algorithms. Two instances hold, settle, extend, cancel, die, and charge units for good.
 func TestLaw1SettledPlusHeldStaysWithinTheLimit(t *testing.T) {
 	server := redistest.Shared(t)
@@ -49,12 +49,12 @@ func TestLaw1SettledPlusHeldStaysWithinTheLimit(t *testing.T) {
 	}
 }
 
-// charged is a charge as it counts at the moment.
+// charged is a charge with the units that count at the moment.
 type charged struct {
-	hold *Hold // nil: for good, or settled
+	hold *Hold // nil: charged for good, or settled
 	ends time.Time
 	at   int64
-	now  int64 // units
+	now  int64 // the units that count
 }
 
 func checkHeld(t *rapid.T, rules [2]*Rule, clock *virtual, key string, window time.Duration) {
@@ -104,7 +104,7 @@ func checkHeld(t *rapid.T, rules [2]*Rule, clock *virtual, key string, window ti
 			}
 			c.hold = nil
 		}
-		for i := range all { // who has died holds nothing any more
+		for i := range all { // a hold that nobody ends in time holds nothing any more
 			if all[i].hold != nil && !clock.now().Before(all[i].ends) {
 				all[i].hold, all[i].now = nil, 0
 			}
@@ -113,11 +113,11 @@ func checkHeld(t *rapid.T, rules [2]*Rule, clock *virtual, key string, window ti
 	}
 }
 
-// losingScripts loses, at random, the reply to what was written to it, with the connection.
+// losingScripts is a connection that randomly closes instead of returning the reply of a script.
 type losingScripts struct {
 	net.Conn
-	odds   *atomic.Int64 // in 100
-	script atomic.Bool   // the last command runs the script
+	odds   *atomic.Int64 // in percent
+	script atomic.Bool   // the last command runs a script
 }
 
 func (c *losingScripts) Write(p []byte) (int, error) {
@@ -134,9 +134,9 @@ func (c *losingScripts) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Law 3: whichever replies to holds, settlements and cancellations are lost, and however often, used
-// units are charged exactly once, including those beyond the held ones. Units held for denied
-// callers are given back, and nothing is left behind.
+// Law 3: used units are charged exactly once, including those beyond the held ones, whichever replies to holds,
+// settlements and cancellations are lost, and however often. Units that Redis held for denied callers are given
+// back, and nothing is left behind.
 func TestLaw3HoldsWithLostReplies(t *testing.T) {
 	t.Parallel()
 	for _, a := range []limit.Algorithm{limit.SlidingLog(), limit.SlidingCounter(4, limit.Strict), limit.FixedWindow()} {
@@ -167,7 +167,7 @@ func TestLaw3HoldsWithLostReplies(t *testing.T) {
 					}
 					if h == nil {
 						denied.Add(1)
-						// Without Redis nothing is to be learned.
+						// While Redis is lost, further calls would show nothing.
 						redistest.Eventually(t, "Redis is back", func() bool { return !l.Degraded() })
 						continue
 					}
@@ -202,9 +202,8 @@ func TestLaw3HoldsWithLostReplies(t *testing.T) {
 	}
 }
 
-// Law 11: without Redis, a settlement waits, and is made once Redis is back. Units that are held
-// without Redis are settled in this instance's own record, and charged in Redis like all units
-// granted without it.
+// Law 11: a settlement waits while Redis is lost, and is made when Redis is back. Units that are held without
+// Redis are settled in this instance's own record, and charged in Redis like all units granted without Redis.
 func TestLaw11HoldsAreSettledWithoutRedis(t *testing.T) {
 	t.Parallel()
 	server, prefix := redistest.Start(t), redistest.Prefix()
@@ -214,7 +213,7 @@ func TestLaw11HoldsAreSettledWithoutRedis(t *testing.T) {
 
 	server.Pause()
 	l.shard.Breaker.ForceOpen(errors.New("lost"))
-	// What is settled next must not be taken from these, of which Redis knows nothing.
+	// The next two settlements must not take their units from these holds, which Redis does not know.
 	a, b := mustHold(t, r, "k", 200, time.Hour), mustHold(t, r, "k", 50, time.Hour)
 	mustSettle(t, less, 10)
 	mustSettle(t, more, 150)
@@ -249,17 +248,17 @@ func TestLaw11HoldsAreSettledWithoutRedis(t *testing.T) {
 	}
 }
 
-// Law 12: Close makes the waiting settlements.
+// Law 12: Close makes the settlements that wait.
 func TestLaw12CloseSettles(t *testing.T) {
 	t.Parallel()
 	server, prefix := redistest.Start(t), redistest.Prefix()
 	l := newLimiterOn(t, server.Client(t), prefix, Deadline(5*time.Second))
-	const quota, more = 300, 2*settledAtOnce + 1 // than are sent at a time
+	const quota, more = 300, 2*settledAtOnce + 1 // more than are sent at a time
 	r := newRule(t, l, "r", limit.PerHour(quota), Use(limit.SlidingLog()))
 	h, cancelled := mustHold(t, r, "k", 50, time.Hour), mustHold(t, r, "k", 20, time.Hour)
 	waiting := []settlement{
 		{rule: r, key: h.key, held: 50, used: 30},
-		// One that Redis may come to hold only after Close was called.
+		// Redis may start to hold these units only after Close was called.
 		{rule: r, key: cancelled.key, held: 20, sent: true, after: l.now() + int64(100*time.Millisecond)},
 	}
 	for range more {
@@ -283,8 +282,8 @@ func TestLaw12CloseSettles(t *testing.T) {
 	}
 }
 
-// Law 7: the length of a key does not affect memory: neither a hold nor a waiting settlement keeps
-// the key.
+// Law 7: the length of a key does not affect memory: neither a hold nor a waiting settlement keeps the key
+// itself.
 func TestLaw7HoldsKeepNoLongKeys(t *testing.T) {
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), Deadline(5*time.Second))
 	r := newRule(t, l, "r", limit.PerHour(100))
@@ -303,8 +302,8 @@ func TestLaw7HoldsKeepNoLongKeys(t *testing.T) {
 	}
 }
 
-// Law 3: units that Redis held for a caller whose context had ended are given back. For calls that were
-// mistakes, Redis is not asked.
+// Law 3: units that Redis held for a caller whose context had ended are given back. Redis is not asked about
+// invalid calls.
 func TestLaw3WhatNobodyWasToldOfIsGivenBack(t *testing.T) {
 	redistest.InBubble(t, func(t *testing.T, bubble *redistest.Bubble) {
 		l := newLimiterOn(t, bubble.Client(t), redistest.Prefix(), Deadline(2*time.Second))

@@ -14,8 +14,8 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// Law 12: settlements that wait for a lost master of a Cluster do not hold up those for other masters,
-// however many they are, and Close makes the latter.
+// Law 12: settlements that wait for a lost master of a Cluster do not delay those for other masters, however many
+// wait. Close makes the settlements for the other masters.
 func TestLaw12SettlementsDoNotWaitForALostMaster(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 2, "--cluster-require-full-coverage", "no")
@@ -26,7 +26,7 @@ func TestLaw12SettlementsDoNotWaitForALostMaster(t *testing.T) {
 				t.Error("nothing waits for the lost master")
 			}
 		},
-		"Close": func(l *Limiter) { _ = l.Close() }, // it reports that the fleet could not be left
+		"Close": func(l *Limiter) { _ = l.Close() }, // returns the error that the instance could not leave the fleet
 	} {
 		t.Run(what, func(t *testing.T) {
 			prefix := redistest.Prefix()
@@ -56,8 +56,8 @@ func TestLaw12SettlementsDoNotWaitForALostMaster(t *testing.T) {
 	}
 }
 
-// If Redis has lost a hold, the units that were used beyond it are charged exactly as ChargeUsed charges
-// them: all of them, whether or not they fit, and as of now.
+// If Redis has lost a hold, the units that were used beyond it are charged exactly as by ChargeUsed: all of them,
+// whether or not they fit, and with the present time.
 func TestWhatALostHoldUsedInAdditionIsCharged(t *testing.T) {
 	ctx, clock := context.Background(), newVirtual()
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), VirtualClock(clock.now))
@@ -91,8 +91,8 @@ func TestWhatALostHoldUsedInAdditionIsCharged(t *testing.T) {
 	}
 }
 
-// Law 7: the settlements that wait for a lost master of a Cluster are bounded, and leave those of other
-// masters their room.
+// Law 7: the number of settlements that wait for a lost master of a Cluster is bounded, and leaves room for those
+// of other masters.
 func TestLaw7SettlementsForALostMasterAreBounded(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 3, "--cluster-require-full-coverage", "no")
@@ -128,7 +128,7 @@ func TestLaw7SettlementsForALostMasterAreBounded(t *testing.T) {
 	}
 }
 
-// ending calls a function once after each command, while it is set.
+// ending is a hook that calls a function after each command, while one is set.
 type ending struct {
 	watching
 	end atomic.Pointer[context.CancelFunc]
@@ -144,7 +144,7 @@ func (e *ending) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// awaitSending has so many settlements wait, without the background, which put would have send them.
+// awaitSending adds waiting settlements without waking the background goroutine, which put would do.
 func awaitSending(r *Rule, settlements int) {
 	l := r.limiter
 	key := l.key("k")
@@ -157,7 +157,7 @@ func awaitSending(r *Rule, settlements int) {
 	r.counters.holds.waiting.Add(int64(settlements))
 }
 
-// Law 12: when its time is over, Close sends no more settlements, however many wait and although Redis answers.
+// Law 12: Close stops sending settlements when its time is over, however many wait, even if Redis answers.
 func TestLaw12CloseSendsSettlementsForALimitedTime(t *testing.T) {
 	t.Parallel()
 	client, hook := redistest.Shared(t).Client(t), new(ending)
@@ -173,8 +173,8 @@ func TestLaw12CloseSendsSettlementsForALimitedTime(t *testing.T) {
 	}
 }
 
-// Law 12: a Close that begins while settlements are being sent in the background does not wait until all of them are: it sends
-// the rest itself, for as long as its time lasts.
+// Law 12: if Close begins while the background is sending settlements, it does not wait for all of them. Close
+// sends the rest itself, for as long as its time lasts.
 func TestLaw12CloseTakesSettlementsOver(t *testing.T) {
 	t.Parallel()
 	client, hook := redistest.Shared(t).Client(t), new(ending)
@@ -196,7 +196,7 @@ func TestLaw12CloseTakesSettlementsOver(t *testing.T) {
 	}
 }
 
-// Law 12: a settlement that Close has given up counts as lost, no longer as one that waits, and is not made afterwards.
+// Law 12: a settlement that Close has given up counts as lost, not as waiting, and is not made afterwards.
 func TestLaw12SettlementsThatCloseGivesUpAreLost(t *testing.T) {
 	t.Parallel()
 	l := newLimiterOn(t, redistest.Start(t).Client(t), redistest.Prefix())

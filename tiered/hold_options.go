@@ -33,7 +33,7 @@ func HoldLife(d time.Duration) RuleOption {
 // HoldLife returns how long a hold lasts if the caller passes [LifeOfRule], or 0 if that was not set.
 func (r *Rule) HoldLife() time.Duration { return r.config.holdLife }
 
-// lifeOf returns how long a hold lasts for which the caller passed the given life.
+// lifeOf returns how long a hold lasts if the caller passed the given life.
 func (r *Rule) lifeOf(said time.Duration) time.Duration {
 	if said == LifeOfRule {
 		return r.config.holdLife
@@ -62,7 +62,7 @@ func checkLife(life time.Duration) error {
 	return nil
 }
 
-// textOf returns a life as errors show it.
+// textOf returns a life as it is shown in errors.
 func textOf(life time.Duration) string {
 	if life == LifeOfRule {
 		return "the rule's HoldLife"

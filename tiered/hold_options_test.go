@@ -11,8 +11,8 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// With LifeOfRule, holds last for the HoldLife of their rule, in Redis and in the process, whichever
-// call makes or extends them, also under WithLimit.
+// With LifeOfRule, holds last for the HoldLife of their rule, in Redis and in the process, whichever call makes
+// or extends them. The same is true of rules made by WithLimit.
 func TestHoldsLastAsLongAsTheirRuleSays(t *testing.T) {
 	ctx, clock := context.Background(), newVirtual()
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), VirtualClock(clock.now))
@@ -76,7 +76,7 @@ func TestHoldsLastAsLongAsTheirRuleSays(t *testing.T) {
 	}
 }
 
-// LifeOfRule with a rule without HoldLife is an error, and charges nothing.
+// LifeOfRule is an error for a rule without HoldLife, and charges nothing.
 func TestHoldsOfARuleThatDoesNotSayHowLong(t *testing.T) {
 	ctx := context.Background()
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix())
@@ -102,8 +102,7 @@ func TestHoldsOfARuleThatDoesNotSayHowLong(t *testing.T) {
 	}
 }
 
-// A HoldLife that is out of range, or that no hold of the rule can have, is refused when the rule is
-// made.
+// A HoldLife that is out of range, or that no hold of the rule can have, is rejected when the rule is made.
 func TestHoldLivesThatCannotBe(t *testing.T) {
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix())
 	for text, c := range map[string]struct {

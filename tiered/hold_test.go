@@ -27,7 +27,8 @@ func mustSettle(t testing.TB, h *Hold, units int64) {
 	}
 }
 
-// A hold is charged like any cost. Once it is settled, the used units are charged, fewer or more.
+// A hold is charged like any cost. When it is settled, exactly the used units stay charged, whether they are
+// fewer or more.
 func TestHoldsAreSettled(t *testing.T) {
 	ctx, clock := context.Background(), newVirtual()
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), VirtualClock(clock.now))
@@ -83,7 +84,7 @@ func TestHoldsAreSettled(t *testing.T) {
 	}
 }
 
-// Mistakes are errors at once, without a trip.
+// Invalid calls return an error at once, without a trip.
 func TestHoldsThatCannotBe(t *testing.T) {
 	ctx := context.Background()
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix())
@@ -111,7 +112,7 @@ func TestHoldsThatCannotBe(t *testing.T) {
 			t.Errorf("%+v, all: %+v, %v", c, holds, err)
 		}
 		if c.life == 0 {
-			continue // charged for good
+			continue // such a request is charged for good
 		}
 		request := Request{Rule: c.rule, Key: c.key, Cost: c.units, Hold: c.life}
 		if grants, _, err := l.TakeAll(ctx, request); grants != nil || !errors.Is(err, c.want) {
@@ -139,8 +140,8 @@ func TestHoldsThatCannotBe(t *testing.T) {
 	mustSettle(t, h, 1)
 }
 
-// Units held by a process that has died stay charged, or are given back within a second of the
-// holds' end, as the rule says; even to a process that has just been denied, and remembers that.
+// Units that a dead process held stay charged, or are given back within a second of the holds' end, as the rule's
+// policy says. A process that has just been denied, and remembers that, gets them, too.
 func TestHoldsThatNobodySettles(t *testing.T) {
 	ctx, clock := context.Background(), newVirtual()
 	server, prefix := redistest.Shared(t), redistest.Prefix()
@@ -164,7 +165,7 @@ func TestHoldsThatNobodySettles(t *testing.T) {
 			if d.Allowed != (policy == GiveBack) {
 				t.Errorf("%v, %v: a second after the hold's end: %+v", a, policy, d)
 			}
-			// It was not dead after all: what it has used is charged all the same, once.
+			// The process was not dead after all: the units that it has used are still charged, once.
 			mustSettle(t, held, 30)
 			want := int64(70)
 			if policy == GiveBack {
@@ -225,7 +226,7 @@ func TestLaw9HoldAll(t *testing.T) {
 	}
 }
 
-// A hold is denied if its key has too many open ones, which does not affect other requests.
+// A hold is denied if its key has too many open holds. Requests that hold nothing are not affected.
 func TestTooManyHolds(t *testing.T) {
 	ctx := context.Background()
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix())
@@ -244,7 +245,7 @@ func TestTooManyHolds(t *testing.T) {
 	mustHold(t, r, "k", 1, time.Minute)
 }
 
-// Extend never shortens a hold, whatever becomes of holds that are not settled.
+// Extend never shortens a hold, whatever the rule does with unsettled holds.
 func TestExtendDoesNotShortenAHold(t *testing.T) {
 	clock := newVirtual()
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), VirtualClock(clock.now))

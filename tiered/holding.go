@@ -11,10 +11,10 @@ import (
 // holding has the parameters, other than the cost, of a decision that holds units.
 type holding struct {
 	terms remote.Hold
-	// unknown means that it was decided without Redis, which may hold the units even so.
+	// unknown means that the outage policy decided, and that Redis may hold the units nevertheless.
 	unknown bool
-	// granted is the Hold that is returned if units are granted. It is part of the holding so that
-	// both take one allocation.
+	// granted is the Hold that is returned if units are granted. It is part of the holding so that both
+	// take one allocation.
 	granted Hold
 }
 
@@ -36,8 +36,8 @@ func (h *holding) ask(e *remote.Entry) {
 	}
 }
 
-// decidedWithout records that the outage policy has decided, because asking Redis ended with err. Redis
-// may hold the units even so.
+// decidedWithout records that the outage policy decided because asking Redis ended with err. Redis may
+// hold the units nevertheless.
 func (h *holding) decidedWithout(err error) {
 	if h != nil {
 		h.unknown = outage.MayBeCharged(err)

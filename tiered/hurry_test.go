@@ -13,9 +13,8 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// Laws 6 and 11: a caller whose context leaves less time than an answer takes gets the context's
-// error. The outage policy does not decide, and the caller's deadline does not affect the limits of
-// others.
+// Laws 6 and 11: a caller whose context leaves less time than an answer takes gets the context's error. The
+// outage policy does not decide, and the caller's deadline does not affect the limits of others.
 func TestLaws6And11ACallersOwnDeadlineMovesNoLimit(t *testing.T) {
 	t.Parallel()
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), Deadline(5*time.Second))
@@ -28,7 +27,7 @@ func TestLaws6And11ACallersOwnDeadlineMovesNoLimit(t *testing.T) {
 		callers.Go(func() {
 			for j := range 400 {
 				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(20+(17*i+j)%300)*time.Microsecond)
-				d, err := generous.Allow(ctx, fmt.Sprint(j%2)) // in bursts, so that some wait for a trip
+				d, err := generous.Allow(ctx, fmt.Sprint(j%2)) // so many calls at once that some wait for a trip
 				cancel()
 				switch {
 				case err == nil && d.Allowed:
@@ -69,8 +68,8 @@ func TestLaws6And11ACallersOwnDeadlineMovesNoLimit(t *testing.T) {
 	}
 }
 
-// Law 7: if Redis hangs, such a caller does not wait longer than its context allows, and that does
-// not count as a sign of an outage.
+// Law 7: if Redis hangs, a caller does not wait longer than its context allows. A context that ends is no sign of
+// an outage.
 func TestLaw7ACallersOwnDeadlineEnds(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

@@ -15,7 +15,7 @@ func TestServicesLinkNoTestOracle(t *testing.T) {
 	oracle := []string{module + "internal/model", module + "internal/simulate", module + "internal/textbook", module + "plan/traffic"}
 	others := []string{"gonum.org", "github.com/schollz/progressbar", "github.com/alicebob/miniredis", "github.com/goccy/go-yaml"}
 	for _, tc := range []struct {
-		packages []string // of which a service imports any
+		packages []string // the packages that a service may import
 		without  []string
 	}{
 		{[]string{"tiered", "plan", "httplimit", "livepage", "grpclimit"}, slices.Concat(oracle, others)},

@@ -56,7 +56,7 @@ func (i inside) Snapshot() inspect.Snapshot {
 	return shown
 }
 
-// inspectedHeld returns what is held under the rule's name.
+// inspectedHeld returns the units that are held under the rule's name.
 func (r *Rule) inspectedHeld(slots local.SlotCounts) inspect.Held {
 	var holds HoldStats
 	holds.add(&r.counters.holds)

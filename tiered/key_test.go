@@ -12,8 +12,8 @@ import (
 	"github.com/tierlimit/tierlimit/lua"
 )
 
-// Law 7: of a key, however long, at most 64 bytes are kept for outages and sent to Redis, so that
-// long keys cost only those who choose them.
+// Law 7: at most 64 bytes of a key, however long, are kept for outages and sent to Redis, so long keys cost only
+// the callers that use them.
 func TestLaw7LongKeysAreNotKept(t *testing.T) {
 	server := redistest.Start(t)
 	l := newLimiterOn(t, server.Client(t), redistest.Prefix())

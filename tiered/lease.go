@@ -10,24 +10,24 @@ import (
 // mostLeased is the largest part of a limit that may be out on lease, in percent.
 const mostLeased = 50
 
-// Lease lets processes lease units of the rule's keys: the units are charged in Redis in advance,
-// and spent without a trip. At most the given percentage of the limit, 1 to 50, is on lease for a
-// key at any time, over the whole fleet; Redis enforces this. Leases pay off for keys that one
-// process is asked for many times a second.
+// Lease lets processes lease units of the rule's keys. The units are charged in Redis in advance, and
+// spent without a trip. At most the given percentage of the limit, 1 to 50, is on lease for a key at any
+// time, over the whole fleet; Redis enforces this. Leases pay off for keys that are requested many times
+// a second in one process.
 //
-// A lease lasts an eighth of the window, a second at most, and ends with a fixed window. Its size
-// follows the process's demand. It is at most half of what may still be leased, and at most half of
-// what is free beyond the same percentage of the limit (under GCRA, of the burst). So the last
-// units are decided one by one, exactly. Units that are not used go back to Redis; those of a
+// A lease lasts an eighth of the window, at most a second, and ends no later than a fixed window does.
+// Its size follows the process's demand. It is at most half of what may still be leased. It is also at
+// most half of the free units beyond the same percentage of the limit (under GCRA, of the burst). So the
+// last units are decided one by one, exactly. Unused units go back to Redis. The unused units of a
 // process that crashed stay charged, and leave the window like all others.
 //
-// Leases have two costs. Units are charged up to a lease's life before they are spent, so any
-// window may hold as many more as may be on lease, see [Rule.WorstCase]; use [LeaseWithinLimit] to
-// keep within the limit. And while one process has units on lease, another may be denied because
-// they are missing, with a RetryAfter that is longer than necessary.
+// Leases have two costs. Units are charged up to a lease's life before they are spent, so any window may
+// hold as many more units as may be on lease; see [Rule.WorstCase]. Use [LeaseWithinLimit] to keep within
+// the limit. And while one process has units on lease, another may be denied because they are missing,
+// with a RetryAfter that is longer than necessary.
 //
-// There are no leases if the percentage of the limit is less than a unit, for windows below 100 ms,
-// and for keys of more than 1 kB.
+// A rule has no leases if the percentage of the limit is less than one unit, or if the window is below
+// 100 ms. Keys of more than 1 kB have no leases either.
 func Lease(percent int) RuleOption {
 	return func(c *ruleConfig) error {
 		c.leased, c.leasedWithin = percent, false
@@ -35,9 +35,9 @@ func Lease(percent int) RuleOption {
 	}
 }
 
-// LeaseWithinLimit is [Lease] for limits that must not be exceeded: in Redis the limit is smaller
-// by what may be on lease. So [Rule.WorstCase] is no larger than without leases, but that part of
-// the limit is unused while little is on lease. Costs above the smaller limit are errors.
+// LeaseWithinLimit is [Lease] for limits that must not be exceeded. In Redis, the limit is reduced by the
+// units that may be on lease. So [Rule.WorstCase] is no larger than without leases, but that part of the
+// limit is unused while little is on lease. Costs above the reduced limit are errors.
 func LeaseWithinLimit(percent int) RuleOption {
 	return func(c *ruleConfig) error {
 		err := Lease(percent)(c)
@@ -53,7 +53,7 @@ func (l *Limiter) newLeases() *lease.Keeper {
 	})
 }
 
-// fromLease decides from the lease of a key, if it has the units.
+// fromLease decides from the lease of a key, if the lease has enough units.
 func (r *Rule) fromLease(hash uint64, now, needed int64, operation int) (limit.Decision, bool) {
 	cost := needed
 	if operation == lua.Peek {

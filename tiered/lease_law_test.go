@@ -12,16 +12,16 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// leaseFleet is instances that share a limit with leases, in virtual time.
+// leaseFleet is a fleet of instances that share a limit with leases, in virtual time.
 type leaseFleet struct {
 	clock         *virtual
 	start         func() *Limiter
 	rule          func(*Limiter) *Rule
 	instances     []*Limiter
 	rules         []*Rule
-	gone          []*Limiter // crashed: what they have on lease is out until it ends
-	stamps, costs []int64    // spent
-	degraded      bool       // something was decided without Redis
+	gone          []*Limiter // crashed instances, whose leased units stay out until the leases end
+	stamps, costs []int64    // of the units that were spent
+	degraded      bool       // a decision was made without Redis
 }
 
 func (f *leaseFleet) join() {
@@ -29,15 +29,15 @@ func (f *leaseFleet) join() {
 	f.instances, f.rules = append(f.instances, l), append(f.rules, f.rule(l))
 }
 
-// crash replaces an instance by a fresh one.
+// crash replaces an instance with a new one.
 func (f *leaseFleet) crash(i int) {
 	f.gone = append(f.gone, f.instances[i])
 	f.instances[i] = f.start()
 	f.rules[i] = f.rule(f.instances[i])
 }
 
-// onLease is the units that could be spent now without asking Redis: of instances that
-// crashed, too.
+// onLease returns the number of units that could be spent now without asking Redis, including those of crashed
+// instances.
 func (f *leaseFleet) onLease() (units int64) {
 	for _, l := range append(f.gone, f.instances...) {
 		units += l.leases.Left()
@@ -68,7 +68,7 @@ func TestLaw1HoldsWithLeases(t *testing.T) {
 	t.Parallel()
 	server := redistest.Shared(t)
 	configurations := append(limit.Algorithms(), limit.SlidingCounter(3, limit.Estimate))
-	client := server.Client(t) // for all cases: a soak has more of them than Redis takes clients
+	client := server.Client(t) // shared by all cases, because a soak has more cases than Redis accepts clients
 	fromLease, mostOut := 0, 0.0
 	cases, lost := 0, 0
 	rapid.Check(t, func(rt *rapid.T) {
@@ -120,7 +120,7 @@ func TestLaw1HoldsWithLeases(t *testing.T) {
 				cost := rapid.Int64Range(1, f.rules[i].capacity).Draw(rt, "cost")
 				f.ask(t, i, "k", cost)
 			default:
-				// Attack: as much as there is, unit by unit, or by costs that a lease does not come out even for.
+				// Attack: take as much as there is, unit by unit or with costs that do not divide a lease evenly.
 				cost := rapid.Int64Range(1, min(3, f.rules[i].capacity)).Draw(rt, "cost of each")
 				for range rapid.IntRange(1, int(quota)/2).Draw(rt, "requests") {
 					if d := f.ask(t, i, "k", cost); d.Tier == limit.TierLease {
@@ -130,7 +130,7 @@ func TestLaw1HoldsWithLeases(t *testing.T) {
 			}
 			check()
 		}
-		if f.degraded { // on a machine that stood still Redis counted as lost, and law 11 says how much is granted then
+		if f.degraded { // the machine paused and Redis counted as lost: law 11 bounds what is granted then
 			lost++
 			return
 		}
@@ -146,13 +146,13 @@ func TestLaw1HoldsWithLeases(t *testing.T) {
 	if 2*lost > cases {
 		t.Errorf("in %d cases of %d Redis counted as lost", lost, cases)
 	}
-	if cases >= 100 && (fromLease < 100 || mostOut < 0.5) { // as many as there are unless RAPID_CHECKS says fewer
+	if cases >= 100 && (fromLease < 100 || mostOut < 0.5) { // rapid runs 100 cases unless RAPID_CHECKS sets fewer
 		t.Errorf("%d decisions from leases, at most %.2f of what may be out: the test shows little", fromLease, mostOut)
 	}
 }
 
-// Law 1: the stated bound is reached. Units that are on lease at the end of a window and spent in
-// the next one add to those that the algorithm lets through.
+// Law 1: the stated bound is reached. Units that are on lease at the end of one window and spent in the next add
+// to those that the algorithm lets through.
 func TestLaw1LeasesReachTheirBound(t *testing.T) {
 	const quota, window = 1000, 8 * time.Second
 	server, prefix, clock := redistest.Shared(t), redistest.Prefix(), newVirtual()
@@ -169,8 +169,8 @@ func TestLaw1LeasesReachTheirBound(t *testing.T) {
 		spendUntilLeased(t, f.rules[i], "k")
 	}
 	out := f.onLease()
-	// Spent at the last moment, when nobody would call them idle. What was charged
-	// with them, and before, leaves the window all at once.
+	// The leased units are spent at the last moment before they count as idle. The units charged with them and
+	// before then leave the window all at once.
 	clock.advance(200 * time.Millisecond)
 	for i := range f.rules {
 		for f.rules[i].limiter.leases.Left() > 0 {

@@ -14,7 +14,7 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// left is what Redis has free of a key.
+// left returns the number of a key's units that are free in Redis.
 func left(t testing.TB, r *Rule, key string) int64 {
 	t.Helper()
 	replies, err := r.limiter.shard.DecideAll(context.Background(), []remote.Entry{{Key: key, Rule: r.encoded, Operation: lua.Peek, Cost: 1}}, time.Second)
@@ -24,8 +24,8 @@ func left(t testing.TB, r *Rule, key string) int64 {
 	return replies[0].Remaining
 }
 
-// spendUntilLeased asks for single units of a key until there is a lease of it, and
-// returns how many were granted.
+// spendUntilLeased asks for single units of a key until the process has a lease, and returns how many were
+// granted.
 func spendUntilLeased(t testing.TB, r *Rule, key string) (granted int64) {
 	t.Helper()
 	redistest.Eventually(t, "a lease", func() bool {
@@ -39,7 +39,7 @@ func spendUntilLeased(t testing.TB, r *Rule, key string) (granted int64) {
 	return granted
 }
 
-// Requests for a hot key are decided from a lease, without Redis. Every unit was charged in Redis
+// Requests for a hot key are decided from a lease, without Redis. Every unit of the lease was charged in Redis
 // before.
 func TestLeasesAreSpentWithoutATrip(t *testing.T) {
 	clock := newVirtual()
@@ -67,8 +67,8 @@ func TestLeasesAreSpentWithoutATrip(t *testing.T) {
 	}
 }
 
-// A hold is charged in Redis even while the process has units of the key on lease: those stay on lease, and
-// units that were held and not used are given back.
+// A hold is charged in Redis even while the process has units of the key on lease. The leased units stay on
+// lease, and units that were held and not used are given back.
 func TestHoldsAreNotTakenFromLeases(t *testing.T) {
 	clock := newVirtual()
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), VirtualClock(clock.now))
@@ -132,8 +132,8 @@ func TestTheLastUnitsAreExact(t *testing.T) {
 	}
 }
 
-// Unused units go back to Redis: soon after the last request for the key, and when the limiter is closed
-// (law 12). A crash loses only the unused units, which stay charged.
+// Unused units go back to Redis soon after the last request for the key, and when the limiter is closed (law 12).
+// After a crash, only the unused units are lost: they stay charged.
 func TestUnusedUnitsGoBack(t *testing.T) {
 	before := runtime.NumGoroutine()
 	server, prefix := redistest.Shared(t), redistest.Prefix()
@@ -167,11 +167,11 @@ func TestUnusedUnitsGoBack(t *testing.T) {
 	if err := watcher.limiter.Close(); err != nil {
 		t.Error(err)
 	}
-	redistest.Eventually(t, "no goroutine left", func() bool { return runtime.NumGoroutine() <= before+4 }) // of the clients
+	redistest.Eventually(t, "no goroutine left", func() bool { return runtime.NumGoroutine() <= before+4 }) // 4 of the clients
 }
 
-// If Redis is lost, leases are spent until they end. Then the outage policy decides, from a record
-// in which their units already count.
+// If Redis is lost, leases are spent until they end. Then the outage policy decides, from a record that already
+// includes the leased units.
 func TestLeasesInAnOutage(t *testing.T) {
 	server, clock := redistest.Start(t), newVirtual()
 	l := newLimiterOn(t, server.Client(t), redistest.Prefix(), VirtualClock(clock.now))
@@ -202,7 +202,7 @@ func TestLeasesInAnOutage(t *testing.T) {
 	}
 }
 
-// The other operations, with units on lease.
+// All other operations work while units are on lease.
 func TestOperationsWithLeases(t *testing.T) {
 	ctx := context.Background()
 	server, prefix, clock := redistest.Shared(t), redistest.Prefix(), newVirtual()
@@ -232,7 +232,7 @@ func TestOperationsWithLeases(t *testing.T) {
 		t.Errorf("all: %+v, %v", all, err)
 	}
 
-	// Another limit has no part in the lease; the old one's units go back.
+	// A rule with another limit does not use the lease. The unused units under the old limit go back.
 	larger, err := r.WithLimit(limit.PerHour(200))
 	if err != nil {
 		t.Fatal(err)
@@ -289,7 +289,7 @@ func TestLeaseOptions(t *testing.T) {
 		"estimate-within": {limit.PerHour(100), limit.SlidingCounter(4, limit.Estimate), LeaseWithinLimit(10), 189},
 		"gcra":            {limit.PerHour(100).WithBurst(20), limit.GCRA(), Lease(10), 129},
 		"gcra-within":     {limit.PerHour(100).WithBurst(20), limit.GCRA(), LeaseWithinLimit(10), 119},
-		// At the smaller rate, a burst of 100 would take longer to return than a window may be.
+		// At the smaller rate, a burst of 100 would take longer to return than the longest window.
 		"log-of-a-year":  {limit.Per(100, limit.MaxWindow), limit.SlidingLog(), LeaseWithinLimit(40), 100},
 		"gcra-of-a-year": {limit.Per(100, limit.MaxWindow), limit.GCRA(), LeaseWithinLimit(40), 159},
 		"gcra-of-a-day":  {limit.PerDay(100), limit.GCRA(), LeaseWithinLimit(40), 199},

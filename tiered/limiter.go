@@ -24,14 +24,14 @@ import (
 
 // Settings without an option.
 const (
-	// denialLife bounds how long a denial is remembered, because capacity may come back earlier
-	// than Redis said (law 2).
+	// denialLife bounds how long a denial is remembered, because capacity may come back earlier than
+	// Redis said (law 2).
 	denialLife = time.Second
-	// maxBatch and maxWork bound how long one trip keeps Redis busy: 128 decisions, or the number
-	// of log units that it writes in some milliseconds.
+	// maxBatch and maxWork bound how long one trip keeps Redis busy: 128 decisions, or as many log units
+	// as Redis writes in a few milliseconds.
 	maxBatch = 128
 	maxWork  = 100_000
-	// inFlight is the most trips in flight at once.
+	// inFlight is the largest number of trips in flight at the same time.
 	inFlight = 8
 	// beforeStart is the time at which a limiter's clock begins, so that a window before the start
 	// is not negative.
@@ -67,30 +67,32 @@ type Limiter struct {
 	script      *remote.Script
 	batching    remote.Options
 
-	lines lines // of calls of Wait
+	lines lines // queues of callers of Wait and AcquireWait
 
 	watcher    atomic.Pointer[inspect.Watcher] // nil: decisions are not watched
-	afterClose func()                          // nil: nothing is to be done
-	ownLimits  atomic.Pointer[ownLimits]       // of keys; nil: not needed
+	afterClose func()                          // nil: nothing to do
+	ownLimits  atomic.Pointer[ownLimits]       // limits of single keys; nil: not needed
 
 	mu    sync.Mutex // guards rules
 	rules map[string]*Rule
 }
 
 // New returns a limiter on a client of one node, of Sentinel or of a Cluster. The client stays the
-// caller's: closing it is up to them, after the limiter. Add hooks, for example for tracing, before
-// calling New, which may not run those that are added later: of a client of one node the limiter uses
-// a copy, with the same connections, that keeps the deadlines of contexts; to a Cluster's client it adds
-// a hook of its own, which sends the limiter's commands straight to their masters. The connections that the
-// client dials from then on, for whomever, are those of [Dialer], which a DialHook of the client's gets, too; but
-// with TLS, or if the client's own Dialer returns another type than *net.TCPConn or *net.UnixConn, they stay as
-// they are. [Open] says which settings a client should have.
+// caller's, who closes it after the limiter. Add hooks, for example for tracing, before calling New;
+// hooks that are added later may not run. The reason is that the limiter uses a copy of a client of one
+// node, with the same connections, that keeps the deadlines of contexts. To a Cluster's client New adds a
+// hook of its own, which sends the limiter's commands straight to their masters.
 //
-// New waits for Redis for at most a second, for a Cluster at most two. If Redis, or a master,
-// cannot be reached it starts nevertheless, in outage mode, and logs this; a service must not
-// depend on Redis to start. Errors are only those that waiting does not solve: [limit.ErrAuth],
-// [limit.ErrTLS], [limit.ErrNotRedis] and [limit.ErrInvalidOption], which is also that of a database
-// (DB) that Redis does not have, and of a Cluster's client of a server that is not part of one.
+// From then on, all connections that the client dials are those of [Dialer], including connections for
+// other users of the client. A DialHook of the client gets them, too. But with TLS, or if the client's
+// own Dialer returns another type than *net.TCPConn or *net.UnixConn, the connections stay as they are.
+// [Open] says which settings a client should have.
+//
+// New waits at most a second for Redis, and at most two seconds for a Cluster. If Redis, or a master,
+// cannot be reached, New starts nevertheless, in outage mode, and logs this; a service must not depend on
+// Redis to start. Errors are only those that waiting does not solve: [limit.ErrAuth], [limit.ErrTLS],
+// [limit.ErrNotRedis] and [limit.ErrInvalidOption]. The last of these is also returned for a database
+// (DB) that Redis does not have, and for a Cluster client of a server that is not part of a Cluster.
 func New(client redis.UniversalClient, options ...Option) (*Limiter, error) {
 	c, err := configure(options)
 	if err != nil {
@@ -149,7 +151,7 @@ func newLimiter(client redis.UniversalClient, c config) (*Limiter, error) {
 	}
 	l.batching = remote.Options{Deadline: c.deadline, MaxBatch: maxBatch, MaxWork: maxWork, InFlight: inFlight, Queue: c.queue, Inline: inline}
 	if c.virtualClock != nil {
-		l.batching.VirtualClock = func() int64 { return max(1, c.virtualClock().UnixMicro()) } // 0 stands for Redis's own
+		l.batching.VirtualClock = func() int64 { return max(1, c.virtualClock().UnixMicro()) } // 0 is Redis's own clock
 	}
 	if c.fleetFile != "" {
 		l.fleetFile = &fleetFile{path: c.fleetFile, log: l.log}
@@ -161,9 +163,9 @@ func newLimiter(client redis.UniversalClient, c config) (*Limiter, error) {
 	return l, err
 }
 
-// Rule returns the rule of that name: 1 to 64 letters, digits, "_", "-", "." or
-// "/". The name is part of the Redis keys, so all instances must agree on it. A
-// second call with the same name and settings returns the same rule.
+// Rule returns the rule of the given name. A name has 1 to 64 letters, digits, "_", "-", "." or "/". It
+// is part of the Redis keys, so all instances must agree on it. A second call with the same name and
+// settings returns the same rule.
 //
 // Errors wrap [limit.ErrInvalidRule], as a [*ConflictError] if a rule of that name has other
 // settings; [limit.ErrInvalidLimit], [limit.ErrInvalidAlgorithm], [limit.ErrInvalidOption] or
@@ -186,8 +188,8 @@ func (l *Limiter) Rule(name string, lim limit.Limit, options ...RuleOption) (*Ru
 	return r, nil
 }
 
-// MustRule is [Limiter.Rule] for rules that are constants of a program, so that the first run shows
-// their mistakes: it panics where Rule returns an error.
+// MustRule is [Limiter.Rule] for rules that are constants of a program. It panics where Rule returns an
+// error, so the first run of the program shows the mistake.
 func (l *Limiter) MustRule(name string, lim limit.Limit, options ...RuleOption) *Rule {
 	r, err := l.Rule(name, lim, options...)
 	if err != nil {
@@ -196,15 +198,15 @@ func (l *Limiter) MustRule(name string, lim limit.Limit, options ...RuleOption) 
 	return r
 }
 
-// ChangeRule puts another limit and other options in force under a rule's name at run time, or
-// makes the rule. Units that were charged continue to count, as far as the old algorithm remembers
-// them: see "Changing a rule" in docs/algorithms.md. It returns the new rule. Rules are immutable:
-// the old one keeps the old limit wherever the program still uses it, so keep a rule that may
-// change in an atomic.Pointer. Calls of [Rule.Wait] and [Rule.AcquireWait] that wait already
-// continue under the old limit. They do not delay callers that use the new rule.
+// ChangeRule puts another limit and other options in force under a rule's name at run time, or makes the
+// rule. It returns the new rule. Units that were charged continue to count, as far as the old algorithm
+// remembers them: see "Changing a rule" in docs/algorithms.md. Rules are immutable: the old rule keeps
+// the old limit wherever the program still uses it, so keep a rule that may change in an atomic.Pointer.
+// Calls of [Rule.Wait] and [Rule.AcquireWait] that wait already continue under the old limit. They do not
+// delay callers that use the new rule.
 //
-// Instances of a fleet that change at different times stay correct: each applies its own limit to
-// the common counts. Errors are those of [Limiter.Rule].
+// Instances of a fleet that change at different times stay correct: each applies its own limit to the
+// common counts. Errors are those of [Limiter.Rule].
 func (l *Limiter) ChangeRule(name string, lim limit.Limit, options ...RuleOption) (*Rule, error) {
 	r, err := l.PrepareRule(name, lim, options...)
 	if err != nil {
@@ -213,57 +215,58 @@ func (l *Limiter) ChangeRule(name string, lim limit.Limit, options ...RuleOption
 	return r, l.PutInForce(r)
 }
 
-// FleetSize returns the number of instances that share the limits: as last reported by Redis, or as
-// assumed (options [FleetSize], [FleetFile]) until then.
+// FleetSize returns the number of instances that share the limits, as last reported by Redis. Until Redis
+// has reported it, FleetSize returns the assumed number (options [FleetSize], [FleetFile]).
 func (l *Limiter) FleetSize() int { return l.shards.FleetSize() }
 
-// State returns the limiter's state, which says who decides at the moment. On a Cluster it is the
-// worst state of any master: it is [Outage] if one counts as lost, so that the outage policies
-// decide its keys, while Redis continues to decide all others. It is cheap.
+// State returns the limiter's state, which says who decides at the moment. On a Cluster it is the worst
+// state of any master. It is [Outage] if one master counts as lost: the outage policies then decide that
+// master's keys, while Redis continues to decide all others. State is cheap.
 func (l *Limiter) State() State { return l.shards.State() }
 
-// Degraded reports whether Redis, or a master of a Cluster, counts as lost at the moment,
-// so that decisions are made by the rules' outage policies.
+// Degraded reports whether Redis, or a master of a Cluster, counts as lost at the moment, so that
+// decisions are made by the rules' outage policies.
 func (l *Limiter) Degraded() bool { return l.State() == Outage }
 
-// ChargeRest waits until Redis has been charged for what was granted without it, and until the
-// settlements of holds that wait for Redis have been made, or until ctx ends, whose error it
-// returns then. It also waits while Redis is lost, so use a ctx that ends. Call it before
-// [Limiter.Close] if the process has time to wait: Close spends less than a second on the same
-// work, and none while Redis is lost. On a closed limiter it does nothing, and if the limiter is
-// closed while it waits, it returns [limit.ErrClosed].
+// ChargeRest waits until Redis has been charged for everything that was granted without it, and until the
+// settlements of holds that wait for Redis have been made. If ctx ends first, it returns ctx's error. It
+// also waits while Redis is lost, so use a ctx that ends. Call it before [Limiter.Close] if the process
+// has time to wait: Close spends less than a second on the same work, and none while Redis is lost. On a
+// closed limiter ChargeRest does nothing. If the limiter is closed while ChargeRest waits, it returns
+// [limit.ErrClosed].
 func (l *Limiter) ChargeRest(ctx context.Context) error {
 	if l.closed.Load() {
 		return nil
 	}
-	if err := l.shards.Await(ctx, l.holds.areWaiting); err != nil { // these may have to be charged in turn
+	if err := l.shards.Await(ctx, l.holds.areWaiting); err != nil { // settlements may themselves have to be charged
 		return err
 	}
 	return l.shards.ChargeRest(ctx, true)
 }
 
-// closeWithin is how much longer than the deadline Close takes at most. Once it has taken chargeWithin
-// longer, it no longer gives leases back, settles holds, or waits until Redis is charged for what was granted
-// without it: the rest takes time, too.
+// closeWithin is how much longer than the deadline Close takes at most. After the deadline and
+// chargeWithin, Close no longer gives leases back, settles holds, or waits until Redis is charged for
+// units that were granted without it. The time that is left is for the other steps.
 const (
 	closeWithin  = 900 * time.Millisecond
 	chargeWithin = closeWithin * 2 / 3
 )
 
-// errStillInClient is the error of a Close that has waited long enough.
+// errStillInClient is the error of Close if calls are still inside the Redis client at the end of
+// closeWithin.
 var errStillInClient = errors.New("tierlimit: the limiter is closed, but the Redis client has not returned from all calls yet: Redis does not answer, and the client waits longer than the deadline (ContextTimeoutEnabled is not set, time-outs are -2, or a function of the program blocks)")
 
-// Close ends the limiter: decisions that wait for Redis, and all later ones, get [limit.ErrClosed];
-// leased units and slots are given back, and so is what is granted to calls of [Rule.Wait] that have ended;
-// Redis is charged for what was granted without it, if it can be reached; the instance leaves the fleet.
-// Close waits for trips in flight and leaves no goroutine behind. It takes at most a second longer than the
-// deadline. Closing again does nothing.
+// Close ends the limiter. Decisions that wait for Redis, and all later ones, get [limit.ErrClosed].
+// Leased units and slots are given back, and so are units that Redis grants to calls of [Rule.Wait] that
+// have ended. Redis is charged for what was granted without it, if it can be reached, and the instance
+// leaves the fleet. Close waits for trips in flight and leaves no goroutine behind. It takes at most a
+// second longer than the deadline. Closing again does nothing.
 //
-// An error needs no action, but may be worth a line in the log. It says that Redis did not answer in
-// time when the instance left the fleet, so that the others count it for up to five seconds more; or
-// that goroutines are still inside the client. The latter can happen if Redis hangs, and the client does
-// not keep the deadlines of contexts: one of a type of its own, one with time-outs of -2, one with hooks
-// or an OnConnect that block, or a Cluster's that follows a redirection.
+// An error needs no action, but may be worth a line in the log. It says that Redis did not answer in time
+// when the instance left the fleet, so the other instances count this one for up to five seconds more; or
+// that goroutines are still inside the client. The latter can happen if Redis hangs and the client does
+// not keep the deadlines of contexts. Such clients are those of an unknown type, those with time-outs of
+// -2, those with hooks or an OnConnect that block, and Cluster clients that follow a redirection.
 func (l *Limiter) Close() error {
 	if l.closed.Swap(true) {
 		return nil
@@ -295,7 +298,7 @@ func (l *Limiter) endTrips() error {
 	soon, cancel := context.WithTimeout(context.Background(), l.config.deadline+chargeWithin)
 	defer cancel()
 	l.lines.close()
-	l.closeSlots() // before the rest, since it takes a time of its own
+	l.closeSlots() // first, because it takes time of its own
 	l.leases.Close(soon)
 	l.closeHolds(soon)
 	awaitUntil(&l.lines.asks, l.config.deadline+chargeWithin-time.Since(began))

@@ -20,14 +20,14 @@ import (
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
-// newLimiterOn returns a limiter with a prefix of its own, closed with the test. Its
-// deadline is long: tests that are not about deadlines must not depend on them.
+// newLimiterOn returns a limiter with the given prefix, which is closed when the test ends. Its default deadline
+// is long, because tests that are not about deadlines must not depend on them.
 func newLimiterOn(t testing.TB, client redis.UniversalClient, prefix string, options ...Option) *Limiter {
 	t.Helper()
 	options = append([]Option{
 		Prefix(prefix), Logger(slog.New(slog.DiscardHandler)), Deadline(5 * time.Second),
-		// Most tests have few keys. With memory for the default of 100,000, to open and to
-		// close a limiter takes a second under the race detector.
+		// Most tests have few keys. With memory for the default of 100,000 keys, opening and closing a limiter
+		// takes a second under the race detector.
 		LedgerKeys(1000), RememberDenials(1000),
 	}, options...)
 	l, err := New(client, options...)
@@ -35,7 +35,7 @@ func newLimiterOn(t testing.TB, client redis.UniversalClient, prefix string, opt
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		// With a short deadline, a busy machine may not tell the fleet in time.
+		// With a short deadline on a busy machine, Close may not leave the fleet in time.
 		if err := l.Close(); err != nil && remote.KindOf(err) != remote.Timeout {
 			t.Errorf("Close: %v", err)
 		}
@@ -57,8 +57,8 @@ func newRule(t testing.TB, l *Limiter, name string, lim limit.Limit, options ...
 	return r
 }
 
-// 20 instances on one Redis, 4,000 concurrent requests against a limit of 1,000:
-// the log lets exactly 1,000 through.
+// If 20 instances on one Redis make 4,000 concurrent requests against a limit of 1,000, the log lets exactly
+// 1,000 through.
 func TestTwentyInstancesShareOneLimit(t *testing.T) {
 	const instances, requests, quota = 20, 4000, 1000
 	server, prefix := redistest.Shared(t), redistest.Prefix()
@@ -88,7 +88,7 @@ func TestTwentyInstancesShareOneLimit(t *testing.T) {
 	}
 	wg.Wait()
 	close(remaining)
-	// Each grant saw what the grants before it, by whatever instance, had left.
+	// Each grant, by whichever instance, left one unit fewer than the grant before.
 	seen := make(map[int64]bool)
 	for r := range remaining {
 		if r < 0 || r >= quota || seen[r] {
@@ -167,8 +167,8 @@ func TestLaw6MistakesHaveErrorsOfTheirOwn(t *testing.T) {
 	}
 }
 
-// Law 6: options of limiters and rules take what their comments say, both ends included, and of anything
-// else say so.
+// Law 6: options of limiters and rules accept the ranges that their comments state, both ends included, and
+// reject all other values with an error.
 func TestLaw6OptionsHaveBounds(t *testing.T) {
 	ofDuration := func(option func(time.Duration) Option) func(int64) Option {
 		return func(n int64) Option { return option(time.Duration(n)) }

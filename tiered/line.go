@@ -13,33 +13,34 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// lookAgain is the age up to which an answer of Redis is used for callers that join a queue. Capacity
-// may have come back earlier than the answer said, by a refund, a reset, or because Redis is back.
+// lookAgain is the age up to which an answer of Redis is used for callers that join a queue. Capacity may
+// have come back earlier than the answer said, because of a refund or a reset, or because Redis is back.
 const lookAgain = time.Second
 
 const (
 	// turn is how long a queue for slots may take the slots that its own process releases, if there are
-	// other processes. They learn of a release only by asking, and would otherwise never be first.
+	// other processes. The others learn of a release only by asking, and would otherwise never be first.
 	turn = time.Second
-	// turnOfOthers is how long the queue then leaves released slots to other processes, which ask every
-	// acquireAgain.
+	// turnOfOthers is how long the queue then leaves released slots to other processes, which ask again
+	// every acquireAgain.
 	turnOfOthers = acquireAgain + 10*time.Millisecond
 )
 
-// lines are the queues of all callers of Wait and AcquireWait, by rule and key. Limits of the same name have
-// a queue each (see [Rule.WithLimit] and [Limiter.ChangeRule]): a caller that waits under one limit does not
-// hold up callers whose limit has room. So have outage policies (see [Rule.WithOutage]): a caller that goes on
-// without Redis does not wait behind one that may not.
+// lines holds the queues of all callers of Wait and AcquireWait, by rule and key. Each limit of the same
+// name has its own queue (see [Rule.WithLimit] and [Limiter.ChangeRule]), so that a caller that waits
+// under one limit does not hold up callers whose limit has room. Each outage policy has its own queue too
+// (see [Rule.WithOutage]), so that a caller that may go on without Redis does not wait behind one that
+// may not.
 type lines struct {
-	some atomic.Bool // whether there are any, for release: usually nobody waits
+	some atomic.Bool // whether there are any queues; read by release, because usually nobody waits
 	mu   sync.Mutex  // guards all queues and their waiters
 	of   map[lineID][]*line
 
-	closed bool           // nobody asks any more
-	asks   sync.WaitGroup // of waiters that have asked, until what nobody waits for any more is given back
+	closed bool           // no waiter may ask any more
+	asks   sync.WaitGroup // of waiters that have asked, until grants that nobody waits for are given back
 }
 
-// close ends all waits, and lets nobody ask any more.
+// close ends all waits, and prevents all further questions to Redis.
 func (ls *lines) close() {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -58,23 +59,24 @@ type lineID struct {
 	key  remote.UserKey
 }
 
-// line is the queue of the callers that wait for units of one key under one limit and policy, in order of arrival. Only
-// the first of them asks Redis.
+// line is the queue of the callers that wait for units of one key under one limit and policy, in order of
+// arrival. Only the first waiter asks Redis.
 type line struct {
 	lines   *lines
 	id      lineID
 	limit   limit.Limit
 	policy  OutagePolicy
 	waiters list.List // of *waiter
-	units   int64     // the sum of their costs
+	units   int64     // the sum of the waiters' costs
 
 	asking   bool       // the first waiter has asked, and has no answer yet
-	released bool       // units were given back since it asked
+	released bool       // units were given back since the first waiter asked
 	asked    time.Time  // when the last answer came
 	next     time.Time  // when the first waiter's units are free according to that answer; zero: unknown
-	tier     limit.Tier // of who is turned away because of that answer
+	tier     limit.Tier // tier of the decision for callers that are turned away because of that answer
 
-	// For slots: when the turn of this queue began, and until when the turn is other processes'.
+	// For slots: the time at which this queue's turn began, and the time at which the other processes'
+	// turn ends.
 	turn, others time.Time
 }
 
@@ -98,7 +100,8 @@ func (ls *lines) join(w *waiter) *line {
 	return q
 }
 
-// lineFor returns the queue of a waiter's key, limit and policy, which may be a new one. The lock is held.
+// lineFor returns the queue of a waiter's key, limit and policy. It makes one if there is none. The lock
+// must be held.
 func (ls *lines) lineFor(w *waiter) *line {
 	id := lineID{w.rule.name, w.key.inRedis()}
 	for _, q := range ls.of[id] {
@@ -115,7 +118,7 @@ func (ls *lines) lineFor(w *waiter) *line {
 	return q
 }
 
-// remove removes an empty queue. The lock is held.
+// remove removes an empty queue. The lock must be held.
 func (ls *lines) remove(q *line) {
 	all := slices.DeleteFunc(ls.of[q.id], func(other *line) bool { return other == q })
 	if ls.of[q.id] = all; len(all) == 0 {
@@ -124,7 +127,7 @@ func (ls *lines) remove(q *line) {
 	ls.some.Store(len(ls.of) > 0)
 }
 
-// first returns the first waiter. The lock is held, and the queue is not empty.
+// first returns the first waiter. The lock must be held, and the queue must not be empty.
 func (q *line) first() *waiter { return q.waiters.Front().Value.(*waiter) }
 
 type waiterTask int
@@ -135,8 +138,8 @@ const (
 	waiterDone
 )
 
-// look returns what a waiter has to do next, and, if it is to wait, for how long at most; 0 means until
-// it is told.
+// look returns what a waiter has to do next. If the waiter has to wait, pause is the longest time to
+// wait; 0 means until the waiter is told to look again.
 func (q *line) look(w *waiter) (task waiterTask, pause time.Duration) {
 	q.lines.mu.Lock()
 	defer q.lines.mu.Unlock()
@@ -149,7 +152,7 @@ func (q *line) look(w *waiter) (task waiterTask, pause time.Duration) {
 	case q.first() != w || q.asking:
 		return waiterWaits, 0
 	}
-	if pause = max(time.Until(q.next), time.Until(q.others)); pause > 0 && q.policy == Allow { // Redis may be lost meanwhile
+	if pause = max(time.Until(q.next), time.Until(q.others)); pause > 0 && q.policy == Allow { // Redis may have been lost
 		switch again := lookAgain - time.Since(q.asked); {
 		case again > 0:
 			pause = min(pause, again)
@@ -167,7 +170,8 @@ func (q *line) look(w *waiter) (task waiterTask, pause time.Duration) {
 	return waiterAsks, 0
 }
 
-// wait waits until the waiter is told to look again, but no longer than pause, unless that is 0.
+// wait waits until the waiter is told to look again, or until pause is over. If pause is 0, it sets no
+// time limit.
 func (q *line) wait(ctx context.Context, w *waiter, pause time.Duration) {
 	var over <-chan time.Time
 	if pause > 0 {
@@ -183,7 +187,7 @@ func (q *line) wait(ctx context.Context, w *waiter, pause time.Duration) {
 	}
 }
 
-// answered gives grants to the waiters, in order, and returns those that nobody waits for any more.
+// answered gives grants to the waiters, in order, and returns the grants that nobody waits for any more.
 // slots has the slot of each grant, if the rule has slots.
 func (q *line) answered(w *waiter, granted []limit.Decision, slots []*Slot, denied *limit.Decision, err error) (left []limit.Decision) {
 	q.lines.mu.Lock()
@@ -207,7 +211,7 @@ func (q *line) answered(w *waiter, granted []limit.Decision, slots []*Slot, deni
 	}
 	if denied != nil && !q.released && q.waiters.Len() > 0 && w.wantsTheSame(q.first()) {
 		wait := max(denied.RetryAfter, time.Millisecond)
-		q.tier = limit.TierLocal // remembers what Redis said
+		q.tier = limit.TierLocal // the local tier repeats Redis's denial
 		if denied.Degraded() {
 			q.tier = denied.Tier
 		}
@@ -235,7 +239,7 @@ func (q *line) expelLate(wait time.Duration) {
 		w := at.Value.(*waiter)
 		at = at.Next()
 		if !first.wantsTheSame(q.first()) {
-			return // the first waiter is gone, and how long the next one must wait is not known
+			return // the first waiter is gone, and nobody knows how long the next one must wait
 		}
 		if before := q.first(); !q.expel(w, q.asked, wait, between) && w != before {
 			between += w.cost
@@ -244,8 +248,8 @@ func (q *line) expelLate(wait time.Duration) {
 }
 
 // expel ends the wait of a waiter if it cannot succeed in time. wait is how long the first waiter must
-// wait from now on, and between is the number of units that the waiters between the two want. It is called
-// for each waiter again and again, so it begins with what ends most calls.
+// wait from now on, and between is the number of units that the waiters between the first one and w want.
+// expel is called again and again for each waiter, so it begins with the checks that end most calls.
 func (q *line) expel(w *waiter, now time.Time, wait time.Duration, between int64) (late bool) {
 	if w.deadline.IsZero() || w.rule.slotTTL != 0 { // slots may be released at any time
 		return false
@@ -281,7 +285,7 @@ func (q *line) leave(w *waiter, why error) {
 	}
 }
 
-// done removes a waiter from the queue and tells it the result. The lock is held.
+// done removes a waiter from the queue and tells it the result. The lock must be held.
 func (q *line) done(w *waiter, d limit.Decision, err error) {
 	q.waiters.Remove(w.place)
 	q.units -= w.cost
@@ -292,8 +296,9 @@ func (q *line) done(w *waiter, d limit.Decision, err error) {
 	}
 }
 
-// release makes the first waiter of each queue of a key ask at once, because units have been given back; or,
-// if they are slots and the turn of the queue is over, once other processes have had the time to ask.
+// release makes the first waiter of each queue of a key ask at once, because units have been given back.
+// If the units are slots and the queue's turn is over, the waiter asks only after other processes have
+// had time to ask.
 func (ls *lines) release(rule string, key remote.UserKey) {
 	if !ls.some.Load() {
 		return
@@ -302,14 +307,14 @@ func (ls *lines) release(rule string, key remote.UserKey) {
 	defer ls.mu.Unlock()
 	for _, q := range ls.of[lineID{rule, key}] {
 		first := q.first()
-		first.rule.forgetDenial(first.key.hash) // that of its limit, which may not be the one that gave the units back
+		first.rule.forgetDenial(first.key.hash) // the denial under this queue's limit
 		q.released, q.next = true, time.Time{}
 		q.takeTurns()
 		first.told.Send()
 	}
 }
 
-// takeTurns begins the turn of other processes if that of this queue is over. The lock is held.
+// takeTurns begins the turn of other processes if this queue's turn is over. The lock must be held.
 func (q *line) takeTurns() {
 	r, now := q.first().rule, time.Now()
 	if r.slotTTL != 0 && now.Sub(q.turn) > turn && r.limiter.FleetSize() > 1 {

@@ -6,11 +6,11 @@ import (
 	"time"
 )
 
-// quietEvery is how often the same thing is logged at most.
+// quietEvery is the shortest time between two log lines about the same kind of event.
 const quietEvery = 10 * time.Second
 
-// quietLog logs each kind of event at most every quietEvery and says how many it left out. It is
-// used outside the path of decisions, or for events that should never happen.
+// quietLog logs each kind of event at most once per quietEvery and says how many events it left out. It
+// is used outside the path of decisions, or for events that should never happen.
 type quietLog struct {
 	logger *slog.Logger
 

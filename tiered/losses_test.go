@@ -10,9 +10,9 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// Law 11: if more keys are granted units in an outage than there is room for, rules of which records
-// were lost go on settling, in the whole fleet, until the lost units have left their window. All
-// other rules settle until all instances have charged, as usual.
+// Law 11: if more keys are granted units in an outage than the ledger has room for, rules whose records were lost
+// continue to settle, in the whole fleet, until the lost units have left their window. All other rules settle
+// until all instances have charged, as usual.
 func TestLaw11FloodLeavesOtherRulesAlone(t *testing.T) {
 	t.Parallel()
 	server, prefix := redistest.Start(t), redistest.Prefix()
@@ -36,7 +36,7 @@ func TestLaw11FloodLeavesOtherRulesAlone(t *testing.T) {
 	for _, m := range fleet {
 		m.shard.Breaker.ForceOpen(errors.New("it hangs"))
 	}
-	mustAllow(t, fleet[0].light, "k", 1) // it has less of its limit than any key of the flood
+	mustAllow(t, fleet[0].light, "k", 1) // uses less of its limit than any key of the flood
 	for i := range 100 {
 		mustAllow(t, fleet[0].flooded, fmt.Sprint("new ", i), 1)
 	}
@@ -56,14 +56,14 @@ func TestLaw11FloodLeavesOtherRulesAlone(t *testing.T) {
 	if d := mustPeek(t, fleet[1].light, "k"); d.Remaining != 999 {
 		t.Errorf("Redis has %d units free of the key that the flood was to push out, want 999", d.Remaining)
 	}
-	// Redis decides alone about the others.
+	// Redis decides alone about the other rules.
 	if d := mustAllow(t, fleet[0].other, "another", 10); !d.Allowed || d.Tier != limit.TierRedis {
 		t.Errorf("%+v", d)
 	}
 	if d := mustAllow(t, fleet[1].flooded, "another", 6); d.Allowed || d.Tier != limit.TierFallback {
 		t.Errorf("%+v, the share is 5", d)
 	}
-	// The next outage is one of its own.
+	// The next outage has a number of its own, and the other rule settles again.
 	m := fleet[1]
 	before := m.shard.Outage().Number
 	m.shard.Breaker.ForceOpen(errors.New("lost"))

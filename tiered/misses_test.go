@@ -13,8 +13,8 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// Law 11: while Redis often misses deadlines, it does not decide alone. That ends when it no longer
-// misses them. A lost Redis or an unreadable key does not count as missed.
+// Law 11: while Redis often misses deadlines, it does not decide alone. When it no longer misses them, it decides
+// alone again. A lost Redis and an unreadable key do not count as misses.
 func TestLaw11OftenMissedSettles(t *testing.T) {
 	server, told := redistest.Start(t), &states{}
 	l := newLimiterOn(t, server.Client(t), redistest.Prefix(), Deadline(50*time.Millisecond), RememberDenials(0), OnStateChange(told.add))
@@ -40,7 +40,8 @@ func TestLaw11OftenMissedSettles(t *testing.T) {
 	}
 	redistest.Eventually(t, "it settles", miss(remote.ErrNoAnswer))
 
-	// Of two instances each has its grants and half of what is free. Redis would grant more.
+	// Each of the two instances may grant what it granted before, and half of the free units. Redis would grant
+	// more.
 	if d, err := r.AllowN(context.Background(), "k", 700); err != nil || d.Allowed || d.Tier != limit.TierOverload {
 		t.Errorf("%+v, %v", d, err)
 	}
@@ -57,8 +58,7 @@ func TestLaw11OftenMissedSettles(t *testing.T) {
 	}
 }
 
-// Decisions made without Redis because it is overloaded are distinguished from those made because it
-// is lost.
+// Decisions made without Redis because it is overloaded have another tier than those made because it is lost.
 func TestLoadIsToldFromALostRedis(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

@@ -12,7 +12,7 @@ import (
 	"github.com/tierlimit/tierlimit/plan"
 )
 
-// A rule with a Need uses the algorithm that meets it, and says why.
+// A rule with a Need uses an algorithm that meets it, and its plan says why.
 func TestRuleOfANeed(t *testing.T) {
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix())
 	for name, tc := range map[string]struct {
@@ -48,8 +48,8 @@ func TestRuleOfANeed(t *testing.T) {
 	}
 }
 
-// A burst that the choice needs is part of the rule's limit. Asking for the same rule twice returns
-// the same rule. WithLimit chooses anew.
+// If the chosen algorithm needs a burst, the rule's limit includes it. Asking for the same rule twice returns the
+// same rule. WithLimit chooses the algorithm again.
 func TestNeedAndLimits(t *testing.T) {
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix())
 	need := Need(plan.Need{Above: plan.AtMost(0.5), Late: plan.AtMost(0.5)})

@@ -31,12 +31,12 @@ func TestOpenFindsTheClusterBehindOneAddress(t *testing.T) {
 	}
 }
 
-// A client of one node of a Cluster cannot reach the keys of the other masters. The log and the live
-// page say what to do about it, the log only once in a while.
+// A client of one node of a Cluster cannot reach the keys of the other masters. The log and the live page say
+// what to do, and the log repeats it only once in a while.
 func TestAClientOfOneNodeOfAClusterIsToldOf(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 3)
-	for _, addr := range cluster.Addrs() { // of which one at most has the key in which the fleet meets
+	for _, addr := range cluster.Addrs() { // at most one of them has the fleet's key
 		var log lockedBuffer
 		started := time.Now()
 		client := redis.NewClient(&redis.Options{Addr: addr})
@@ -58,8 +58,8 @@ func TestAClientOfOneNodeOfAClusterIsToldOf(t *testing.T) {
 	}
 }
 
-// A Cluster of one master is used like a single node, whose other addresses need not be known. When
-// slots move away from it, this is logged.
+// A Cluster of one master is used like a single node, so its other addresses need not be known. The log says when
+// slots have moved away from the master.
 func TestAClusterOfOneMasterThatGrows(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 1)
@@ -77,8 +77,8 @@ func TestAClusterOfOneMasterThatGrows(t *testing.T) {
 	isTold(t, &log, started, "when slots have moved")
 }
 
-// A node of a Cluster refuses calls with keys of several slots, even if it has all of them. So calls and
-// groups are divided by slot, and Redis decides all keys.
+// A node of a Cluster refuses calls with keys of several slots, even if it has all these slots. Calls and groups
+// are therefore divided by slot, and Redis decides all keys.
 func TestAClusterOfOneMasterDecidesManyKeys(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 1)
@@ -135,8 +135,8 @@ func opened(t *testing.T, options *redis.UniversalOptions, logger *slog.Logger) 
 	return l
 }
 
-// isTold checks that the log says that the client is the wrong one, and what to do, but not for each
-// call since a time.
+// isTold checks that the log says that the client is the wrong one and what to do. The log must not repeat that
+// for each call since the given time.
 func isTold(t *testing.T, log *lockedBuffer, since time.Time, when string) {
 	t.Helper()
 	lines, most := 0, 1+int(time.Since(since)/quietEvery)

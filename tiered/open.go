@@ -17,30 +17,29 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// Open is [New] with its own client, made from options with the settings that a limiter needs;
-// Close closes it. One node, Sentinel and Cluster are distinguished as by redis.NewUniversalClient,
-// and if there is one address, by asking the server: a Cluster of several masters gets a Cluster's
-// client, as if IsClusterMode were set. That takes at most a second, in addition to the time of
-// New. If there is no answer, or if slots move away from a Cluster's only master later, the client
-// stays one of a single node, and this is logged: if there may be a Cluster behind one address, set
-// IsClusterMode.
+// Open is [New] with its own client, made from options with the settings that a limiter needs; Close
+// closes the client. Open distinguishes one node, Sentinel and Cluster as redis.NewUniversalClient does.
+// If there is one address, it also asks the server: for a Cluster of several masters it makes a Cluster
+// client, as if IsClusterMode were set. That takes at most a second, in addition to the time of New. If
+// there is no answer, or if slots move away from a Cluster's only master later, the client stays a client
+// of a single node, and this is logged. Set IsClusterMode if there may be a Cluster behind one address.
 //
-// What Open sets, and what to set in a client handed to New:
+// Open makes these settings; make them in a client that you pass to New, too:
 //
 //   - ContextTimeoutEnabled: true. Otherwise a hung Redis holds each connection
 //     for the read time-out (5 s) instead of the limiter's deadline. (New uses a
-//     copy of a client of one node, or of those of a Cluster's nodes, with this setting.)
+//     copy of the client with this setting; on a Cluster, copies of the nodes' clients.)
 //   - MaxRetries: -1. The limiter never lets a charge be sent twice; retries of
-//     the rest only delay the outage mode.
+//     other commands only delay the outage mode.
 //   - DialTimeout: 1 s, DialerRetries: 1, unless set. The defaults add up to over 20 s.
 //   - MaintNotificationsConfig: disabled, unless set: most servers lack them.
 //   - Dialer: [Dialer], unless set. With it, processes with few callers at a time take up to two fifths
 //     less processor time for a decision, and overloaded ones read answers in time. (New does the same
-//     to the connections of a client without TLS.)
+//     for the connections of a client without TLS.)
 //
 // The first Open of a process also sends go-redis's own log lines to the limiter's logger (option
-// [Logger]) until the limiter is closed; by default go-redis writes them to standard error, in its
-// own format. That setting is for the whole process, including other clients: to change it, see
+// [Logger]) until the limiter is closed. By default go-redis writes them to standard error, in its own
+// format. This setting applies to the whole process, including other clients. To change it, see
 // [KeepLogOfRedis] and [LogOfRedis].
 func Open(options *redis.UniversalOptions, limiterOptions ...Option) (*Limiter, error) {
 	if options == nil {
@@ -64,7 +63,7 @@ func Open(options *redis.UniversalOptions, limiterOptions ...Option) (*Limiter, 
 	return l, err
 }
 
-// checkPool checks the sizes with which go-redis panics, on a Cluster in a goroutine of its own.
+// checkPool rejects pool sizes with which go-redis would panic (on a Cluster in a goroutine of its own).
 func checkPool(o *redis.UniversalOptions) error {
 	if o.PoolSize < 0 {
 		return option.Invalid("PoolSize %d (pool_size in a URL), must be at least 1, or 0 for the default", o.PoolSize)
@@ -111,9 +110,8 @@ func openWith(o redis.UniversalOptions, c config) (*Limiter, error) {
 //	redis://host:6379?addr=other:6379               a Cluster, by several of its nodes
 //	redis://host:26379?master_name=mymaster         Sentinel, whose addresses these are
 //
-// Other settings of the client may follow, like pool_size=50. Errors are those of Open; one
-// about the URL wraps [limit.ErrInvalidOption] and shows no part of it, since it may hold a
-// password.
+// Other settings of the client may follow, like pool_size=50. Errors are those of Open. An error about
+// the URL wraps [limit.ErrInvalidOption] and shows no part of the URL, since it may contain a password.
 func OpenURL(url string, options ...Option) (*Limiter, error) {
 	o, _, err := redisurl.Parse(url)
 	if err != nil {
@@ -122,29 +120,30 @@ func OpenURL(url string, options ...Option) (*Limiter, error) {
 	return Open(o, options...)
 }
 
-// Dialer returns a function that connects to Redis, for the field of that name in the options of go-redis's
+// Dialer returns a function that connects to Redis, for the field Dialer in the options of go-redis's
 // clients. On Linux, its connections differ from ordinary ones in four ways:
 //
 //   - They do not wake up the monitor thread of Go's runtime for each decision. In a process with few calls at a
-//     time, that saves up to two fifths of the processor time of decisions.
+//     time, this saves up to two fifths of the processor time of decisions.
 //   - While other goroutines keep all processors busy, answers are read after each of their turns. Go itself would
 //     look for answers only every 10 ms.
-//   - Where Redis answers within 100 µs, as on the same machine, a read polls for at most 100 µs before it waits, as
-//     long as that makes answers arrive sooner by at least a quarter. (Every 16th read does the opposite, to measure
-//     that.) Where idle processors are slow to wake up, this halves the time of decisions that are made one at a
-//     time. With a dozen at a time it costs processor time.
-//   - With TLS, they notice before they send something that the server has closed them, as after its timeout, CLIENT
-//     KILL or a restart, and the limiter takes another one. Of other connections go-redis notices that by itself only
-//     without TLS: one that was closed fails whatever is sent on it next, and three failures in a row are an outage.
+//   - Where Redis answers within 100 µs, for example on the same machine, a read polls for at most 100 µs before it
+//     waits, as long as polling makes answers arrive sooner by at least a quarter. (Every 16th read does the opposite,
+//     to measure that.) Where idle processors are slow to wake up, this halves the time of decisions that are made one
+//     at a time. With a dozen decisions at a time it costs processor time.
+//   - With TLS, they notice before sending that the server has closed them, for example after its timeout, CLIENT KILL
+//     or a restart, and the limiter takes another one. go-redis by itself notices this only without TLS: the next
+//     command on a closed TLS connection fails, and three failures in a row are an outage.
 //
-// On other systems, on 386, and but for the last point under the race detector, they are ordinary connections.
+// On other systems and on 386, they are ordinary connections. Under the race detector, only the last
+// point applies.
 //
-// If a goroutine computes for long after an answer, other goroutines may have to wait 10 ms longer
-// for their turn. A hook of the client (DialHook) gets connections that are not of type
-// *net.TCPConn, but implement [syscall.Conn]; with TLS they are not of type *tls.Conn, and do not.
+// If a goroutine computes for long after an answer, other goroutines may have to wait 10 ms longer for
+// their turn. A hook of the client (DialHook) gets connections that are not of type *net.TCPConn, but
+// implement [syscall.Conn]. With TLS, they are not of type *tls.Conn, and do not implement it.
 //
-// timeout and config should be the client's DialTimeout and TLSConfig; a timeout of 0 means none, a config of
-// nil no TLS. [Open] uses Dialer by itself, and [New] needs it only for TLS.
+// timeout and config should be the client's DialTimeout and TLSConfig. A timeout of 0 means no time-out,
+// and a nil config means no TLS. [Open] uses Dialer by itself, and [New] needs it only for TLS.
 func Dialer(timeout time.Duration, config *tls.Config) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	return quietconn.Dialer(timeout, config)
 }

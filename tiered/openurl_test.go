@@ -41,8 +41,8 @@ func TestOpenURL(t *testing.T) {
 	}
 }
 
-// Sizes of the pool that make go-redis panic are errors. They often come from the environment, with the
-// rest of the URL, and -1 means "no limit" elsewhere.
+// Pool sizes that make go-redis panic are errors. Such sizes often come from the environment, with the rest of
+// the URL, and in other libraries -1 means "no limit".
 func TestOpenURLRefusesSizesOfThePool(t *testing.T) {
 	address, tooMany := redistest.Shared(t).Addr(), fmt.Sprint(int64(math.MaxInt32)+1)
 	for _, query := range []string{

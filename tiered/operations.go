@@ -10,9 +10,9 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// AllowUpTo grants as much of a cost as fits, and charges exactly that: Granted in the decision is
-// the number of units. The decision is Allowed if at least one unit is granted; otherwise
-// RetryAfter is the time until a single unit fits. The cost may be larger than the limit.
+// AllowUpTo grants as much of a cost as fits, and charges exactly that; the decision's Granted is the
+// number of units. The decision is Allowed if at least one unit is granted; otherwise RetryAfter is the
+// time until a single unit fits. The cost may be larger than the limit.
 //
 // Errors and deadline are those of [Rule.AllowN].
 func (r *Rule) AllowUpTo(ctx context.Context, key string, cost int64) (limit.Decision, error) {
@@ -28,23 +28,22 @@ func (r *Rule) Peek(ctx context.Context, key string, cost int64) (limit.Decision
 }
 
 // Refund gives back units of a decision's charge, if the request did not happen or cost less than
-// expected. Units that have left the window by now are free already and are not given back twice. d
-// is the decision that charged them, with this rule and key; Refund subtracts the units from
-// d.Granted, so no unit is given back twice however often it is called. Do not refund copies of a
-// decision, nor the same one from several goroutines at once. Do not refund a decision that was
-// made without Redis (its ChargedAt is 0) after a window has passed, because Refund cannot see that
-// it is so old.
+// expected. Units that have left the window by now are free already and are not given back twice. d is
+// the decision that charged them, with this rule and key. Refund subtracts the units from d.Granted, so
+// no unit is given back twice however often Refund is called. Do not refund copies of a decision, nor the
+// same decision from several goroutines at once. Do not refund a decision that was made without Redis
+// (its ChargedAt is 0) after a window has passed, because Refund cannot see how old it is.
 //
-// A sliding log gives back the oldest units that still count, so that the rest leaves no earlier
-// than it should; a sliding counter and a fixed window those of the sub-window they were charged
-// in; GCRA as many as are left of the charge's own debt, which shrinks with time.
+// A sliding log gives back the oldest units that still count, so that the rest leaves no earlier than it
+// should. A sliding counter and a fixed window give back units of the sub-window in which they were
+// charged. GCRA gives back what is left of the charge's own debt, which shrinks with time.
 //
-// Do not refund units that were charged before the key was reset, nor across a change of the rule's
-// limit: other requests' units may then be given back instead.
+// Do not refund units that were charged before the key was reset or before the rule's limit was changed:
+// other requests' units may then be given back instead.
 //
-// Errors wrap [limit.ErrInvalidRefund], [limit.ErrInvalidKey], [limit.ErrClosed], are ctx's own, or
-// say why Redis could not be reached; the units then stay charged until they leave
-// the window, and must not be refunded again. In a server pass context.WithoutCancel(ctx): a
+// Errors wrap [limit.ErrInvalidRefund], [limit.ErrInvalidKey] or [limit.ErrClosed], are ctx's own, or say
+// why Redis could not be reached. In the last two cases, the units stay charged until they leave the
+// window, and must not be refunded again. In a server, pass context.WithoutCancel(ctx), because a
 // request's context ends when its client goes.
 func (r *Rule) Refund(ctx context.Context, key string, d *limit.Decision, units int64) error {
 	if err := r.check(ctx, key, 1); err != nil {
@@ -65,8 +64,8 @@ func (r *Rule) Refund(ctx context.Context, key string, d *limit.Decision, units 
 	return r.giveBack(ctx, &k, units, charged, d.ChargedAt)
 }
 
-// giveBack gives back units of a charge of the given time; 0 is that of a charge that was made without Redis. It does
-// so while the limiter is being closed, too.
+// giveBack gives back units of a charge of the given time, which is 0 if the charge was made without
+// Redis. It works also while the limiter is being closed.
 func (r *Rule) giveBack(ctx context.Context, k *callKey, units, charged, at int64) error {
 	if at != 0 {
 		return r.refund(ctx, k, units, charged, at)
@@ -77,7 +76,8 @@ func (r *Rule) giveBack(ctx context.Context, k *callKey, units, charged, at int6
 	return nil
 }
 
-// refund gives back units of a charge that Redis made at the given time, there and in this instance's own record.
+// refund gives back units of a charge that Redis made at the given time, in Redis and in this instance's
+// ledger.
 func (r *Rule) refund(ctx context.Context, k *callKey, units, charged, at int64) error {
 	s := r.limiter.shardOf(k)
 	reply, err := s.Decide(ctx, remote.Entry{
@@ -93,10 +93,10 @@ func (r *Rule) refund(ctx context.Context, k *callKey, units, charged, at int64)
 	return nil
 }
 
-// Reset makes a key as if never used, in Redis and, for this rule, in this process. Other processes,
-// and rules with another limit ([Rule.WithLimit]), may remember a denial for up to a second, and spend
-// their leased units. Slots stay held, and Redis is told of them again: at once by this process, by
-// others within a third of their [SlotTTL]. Errors are those of [Rule.Refund].
+// Reset makes a key as if it had never been used, in Redis and, for this rule, in this process. Other
+// processes, and rules with another limit ([Rule.WithLimit]), may remember a denial for up to a second,
+// and spend their leased units. Slots stay held, and Redis is told of them again: by this process at
+// once, by others within a third of their [SlotTTL]. Errors are those of [Rule.Refund].
 func (r *Rule) Reset(ctx context.Context, key string) error {
 	if err := r.checkCall(ctx, key, 1); err != nil {
 		return err
@@ -110,7 +110,7 @@ func (r *Rule) Reset(ctx context.Context, key string) error {
 	if err != nil {
 		return fmt.Errorf("resetting a key: %w", err)
 	}
-	if r.slotTTL != 0 { // Redis is told what this process still holds
+	if r.slotTTL != 0 { // this process tells Redis again what it still holds
 		held := r.heldKey(&k)
 		l.slots.table.Doubt(l.now(), func(key local.HeldKey) bool { return key == held })
 	} else {

@@ -12,25 +12,25 @@ import (
 	"github.com/tierlimit/tierlimit/local/ledger"
 )
 
-// loseRedis kills a limiter's server, as far as decisions can tell.
+// loseRedis kills a limiter's server, and opens the breaker, so that the outage begins at once.
 func loseRedis(server *redistest.Server, l *Limiter) {
 	server.Kill()
 	l.shard.Breaker.ForceOpen(errors.New("killed"))
 }
 
-// without decides as if asking Redis had come to err.
+// without returns the decision that a call gets if asking Redis has ended with err.
 func without(r *Rule, key string, cost int64, operation int, err error) limit.Decision {
 	q := r.ask(key, cost, operation)
 	return q.fallback(r.limiter.now(), err)
 }
 
-// accountOf is a key in the ledger.
+// accountOf returns the account of a key in the ledger.
 func accountOf(r *Rule, key string) ledger.Account[*outage.Rule] {
 	k := keyOf(r.limiter, key)
 	return ledger.Account[*outage.Rule]{Hash: k.hash ^ r.inOutage.Salt, Window: r.limit.Window(), Quota: r.limit.Quota(), Owner: r.inOutage, Key: string(k.inRedis())}
 }
 
-// recorded is how many units of a key's window this instance's own record holds.
+// recorded returns how many units of a key this instance's own record has in the current window.
 func recorded(r *Rule, key string) int64 {
 	a := accountOf(r, key)
 	return r.limiter.ledger.Used(&a, r.limiter.now())
@@ -43,7 +43,7 @@ func mustRefund(t *testing.T, r *Rule, key string, d *limit.Decision, units int6
 	}
 }
 
-// Units that were charged without Redis are refunded without it, even once it is back, because it
+// Units that were charged without Redis are also refunded without it, even after Redis is back, because Redis
 // does not know the charge.
 func TestRefundAfterAnOutage(t *testing.T) {
 	t.Parallel()
@@ -57,7 +57,7 @@ func TestRefundAfterAnOutage(t *testing.T) {
 	}
 	server.Restart()
 	redistest.Eventually(t, "Redis decides again", func() bool { return !l.Degraded() })
-	// Both the 4 and these count.
+	// Both the 4 units and these 5 count.
 	if d := mustAllow(t, r, "k", 5); d.Degraded() || d.Remaining != 1 {
 		t.Fatalf("%+v", d)
 	}
@@ -70,8 +70,8 @@ func TestRefundAfterAnOutage(t *testing.T) {
 	}
 }
 
-// A refund whose answer is lost is an error, and must not be retried, because it may have been made. The
-// units stay charged, also in this instance's record.
+// If the answer to a refund is lost, Refund returns an error. The caller must not retry, because Redis may have
+// made the refund. The units stay charged, also in this instance's record.
 func TestRefundWithRedisLost(t *testing.T) {
 	server := redistest.Start(t)
 	l := newLimiterOn(t, server.Client(t), redistest.Prefix(), Deadline(5*time.Second))
@@ -95,8 +95,8 @@ func TestRefundWithRedisLost(t *testing.T) {
 	}
 }
 
-// Law 11: units that have left the window are not given back, neither in Redis nor in the record
-// from which outages are decided.
+// Law 11: units that have left the window are not given back, neither in Redis nor in the record that decides in
+// outages.
 func TestLateRefundGivesNothing(t *testing.T) {
 	clock := newVirtual()
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), VirtualClock(clock.now), Deadline(5*time.Second))
@@ -117,8 +117,8 @@ func TestLateRefundGivesNothing(t *testing.T) {
 	}
 }
 
-// AllowUpTo of more than the limit, under outage policies that do not count, grants the whole limit or
-// nothing.
+// Under the outage policies Allow and Deny, which do not count, AllowUpTo of more than the limit grants the whole
+// limit or nothing.
 func TestAllowUpToUnderOutagePolicies(t *testing.T) {
 	server := redistest.Start(t)
 	l := newLimiterOn(t, server.Client(t), redistest.Prefix())

@@ -11,7 +11,7 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// inOutage runs a test on a rule twice: decided by Redis, and with Redis lost.
+// inOutage runs a test on a rule twice: while Redis decides, and while Redis is lost.
 func inOutage(t *testing.T, lim limit.Limit, test func(t *testing.T, r *Rule)) {
 	for name, lost := range map[string]bool{"by Redis": false, "in an outage": true} {
 		t.Run(name, func(t *testing.T) {
@@ -74,7 +74,7 @@ func TestRefundGivesBackAtMostOnce(t *testing.T) {
 		if err := r.Refund(ctx, "k", &d, 5); err != nil || d.Granted != 3 {
 			t.Fatalf("%+v, %v", d, err)
 		}
-		// At once, though a denial of 5 was remembered.
+		// The units are free at once, although a denial of 5 was remembered.
 		if peek, err := r.Peek(ctx, "k", 5); err != nil || peek.Remaining != 7 {
 			t.Errorf("%+v, %v", peek, err)
 		}
@@ -169,7 +169,7 @@ func TestLaw9AllowAllChargesAllOrNone(t *testing.T) {
 		if ds := all("a", 8); !ds[0].Allowed || !ds[1].Allowed || ds[1].Remaining != 2 {
 			t.Errorf("%+v", ds)
 		}
-		for range 3 { // the second and third from memory
+		for range 3 { // the second and third groups are denied from memory
 			ds := all("a", 3)
 			if ds[0].Allowed || ds[1].Allowed || ds[0].RetryAfter != 0 || ds[1].RetryAfter <= 0 {
 				t.Errorf("%+v", ds)

@@ -57,9 +57,8 @@ func configure(options []Option) (config, error) {
 	return c, err
 }
 
-// Prefix sets the prefix of all Redis keys of the limiter, 1 to 32 letters, digits, "_", "-", "." or
-// ":"; the default is "tl". Limiters that use the same Redis and prefix share their limits and form one
-// fleet.
+// Prefix sets the prefix of all Redis keys of the limiter: 1 to 32 letters, digits, "_", "-", "." or ":".
+// The default is "tl". Limiters that use the same Redis and prefix share their limits and form one fleet.
 func Prefix(prefix string) Option {
 	return func(c *config) error {
 		c.prefix = prefix
@@ -85,10 +84,10 @@ func HashTags(tags int) Option {
 	}
 }
 
-// Deadline sets how long a decision may take at most, 1 ms to 10 s; the default is 50 ms. If Redis
+// Deadline sets the longest time that a decision may take, 1 ms to 10 s; the default is 50 ms. If Redis
 // has not answered by then, the outage policy decides. A context with an earlier deadline ends a call
-// earlier, with the context's error if it leaves less than three quarters of d; to have the outage
-// policy decide earlier, see [DecideBy].
+// earlier. If the context leaves less than three quarters of d, the call then ends with the context's
+// error. To have the outage policy decide earlier, see [DecideBy].
 func Deadline(d time.Duration) Option {
 	return func(c *config) error {
 		c.deadline = d
@@ -96,11 +95,11 @@ func Deadline(d time.Duration) Option {
 	}
 }
 
-// Thresholds sets the limits' sizes at which the automatic choice of algorithm changes: a sliding log
-// is chosen for limits of up to logUpTo units, a strict sliding counter for up to counterUpTo, and
-// GCRA above. GCRA is then given a burst of a tenth of the limit, but at least counterUpTo, so that
-// no limit grants less at once than a smaller one. A limit with a burst ([limit.Limit.WithBurst])
-// uses GCRA whatever its size. The defaults are 2,000 and 100,000.
+// Thresholds sets the sizes of limits at which the automatic choice of algorithm changes. It chooses a
+// sliding log for limits of up to logUpTo units, a strict sliding counter for up to counterUpTo, and GCRA
+// above. GCRA is then given a burst of a tenth of the limit, but at least counterUpTo, so that no limit
+// grants less at once than a smaller one. A limit with a burst ([limit.Limit.WithBurst]) uses GCRA
+// whatever its size. The defaults are 2,000 and 100,000.
 func Thresholds(logUpTo, counterUpTo int64) Option {
 	return func(c *config) error {
 		c.logUpTo, c.counterUpTo = logUpTo, counterUpTo
@@ -109,12 +108,11 @@ func Thresholds(logUpTo, counterUpTo int64) Option {
 	}
 }
 
-// FleetSize sets how many instances to assume until Redis has reported the real number, 1 to
-// 1,000,000; the default is 10. It matters only if an instance starts while Redis cannot be
-// reached, or less than three seconds before, when Redis has not yet counted the whole fleet. Such
-// an instance may grant the limit divided by this number. Set it to the largest size of the fleet
-// (an autoscaler's maximum), and to 1 for a service of a single process. See also [FleetFile] and
-// [ColdStart].
+// FleetSize sets how many instances to assume until Redis has reported the real number, 1 to 1,000,000;
+// the default is 10. It matters only if an instance starts while Redis cannot be reached, or less than
+// three seconds before Redis is lost, when Redis has not yet counted the whole fleet. Such an instance
+// may grant the limit divided by this number. Set it to the largest size of the fleet (an autoscaler's
+// maximum), and to 1 for a service of a single process. See also [FleetFile] and [ColdStart].
 func FleetSize(instances int) Option {
 	return func(c *config) error {
 		c.fleetSize = instances
@@ -123,11 +121,11 @@ func FleetSize(instances int) Option {
 }
 
 // FleetFile names a file that records the largest size of the fleet in the last seven days. Instances
-// that start while Redis cannot be reached assume that size, or that of [FleetSize] if it is larger.
-// Every instance writes the file, at most once an hour unless the fleet has grown. The file may be on
-// a volume that instances share, or on a disk that outlives the process. Limiters of different fleets
-// need different files. The folder must exist. A file that has anything else in it is not replaced. If the
-// file cannot be read or written, the limiter logs that, and works without it.
+// that start while Redis cannot be reached assume that size, or the [FleetSize] option if that is larger.
+// Every instance writes the file, at most once an hour unless the fleet has grown. The file may be on a
+// volume that instances share, or on a disk that outlives the process. Limiters of different fleets need
+// different files. The folder must exist. A file with any other content is not replaced. If the file
+// cannot be read or written, the limiter logs that, and works without it.
 func FleetFile(path string) Option {
 	return func(c *config) error {
 		c.fleetFile = path
@@ -136,10 +134,11 @@ func FleetFile(path string) Option {
 }
 
 // ColdStart sets the time after which an instance that starts while Redis cannot be reached grants its
-// whole share of a limit; the default is a minute, or the limit's window if that is shorter. Until
-// then, the share grows evenly from a single unit: the instance may have replaced another one that
-// granted its share just before, and the longer the time, the less the two grant together. With 0,
-// the whole share is granted at once; with [limit.MaxWindow], it grows over the limit's whole window.
+// whole share of a limit. The default is a minute, or the limit's window if that is shorter. Until then,
+// the share grows evenly from a single unit. The reason is that the instance may have replaced another
+// one that granted its share just before: the longer the time, the less the two grant together. With 0,
+// the whole share is granted at once. With [limit.MaxWindow], the share grows over the limit's whole
+// window.
 func ColdStart(d time.Duration) Option {
 	return func(c *config) error {
 		c.coldStart = d
@@ -167,11 +166,11 @@ func LedgerKeys(keys int) Option {
 	}
 }
 
-// QueueLength sets how many decisions may wait for Redis, or for each master of a Cluster, at the
-// same time; the default is 100,000. Further ones are decided at once by the rules' outage policies.
-// Of the calls that Redis could not decide in time at its present rate, up to 100 per millisecond are
-// also decided at once, and the others by the policies at their deadline. This is neither an outage
-// nor an error.
+// QueueLength sets how many decisions may wait at the same time for Redis, or for each master of a
+// Cluster; the default is 100,000. Further decisions are made at once by the rules' outage policies. If
+// more calls wait than Redis can decide in time at its present rate, up to 100 of the excess calls per
+// millisecond are also decided at once, and the others by the policies at their deadline. This is neither
+// an outage nor an error.
 func QueueLength(decisions int) Option {
 	return func(c *config) error {
 		c.queue = decisions
@@ -187,12 +186,11 @@ func Logger(logger *slog.Logger) Option {
 	}
 }
 
-// OnStateChange sets a function that is called with the new state at each change of
-// [Limiter.State]. Calls are made one after another, on a goroutine of the limiter. The function
-// must not call Close. The state of a Cluster is the worst of its masters' states, so the function
-// is called when the first master is lost and when the last one is back, but not for others in
-// between; the log has those, too. States that begin and end while the function runs are not
-// reported, but the latest state always is.
+// OnStateChange sets a function that is called with the new state at each change of [Limiter.State].
+// Calls are made one after another, on a goroutine of the limiter. The function must not call Close. The
+// state of a Cluster is the worst of its masters' states. So the function is called when the first master
+// is lost and when the last one is back, but not for other masters in between; the log has those, too.
+// States that begin and end while the function runs are not reported, but the latest state always is.
 func OnStateChange(f func(State)) Option {
 	return func(c *config) error {
 		c.onStateChange = f
@@ -202,8 +200,9 @@ func OnStateChange(f func(State)) Option {
 
 // VirtualClock replaces both Redis's clock and this process's clock, for tests and simulations; do not
 // use it in production. The function must be safe for concurrent use. All limiters that share a Redis
-// must use the same clock. It must show times from the year 1970 to the year 2100: Redis's states hold no
-// others. Deadlines and heartbeats stay in real time, and keys in Redis live for at least an hour.
+// must use the same clock. It must show times from the year 1970 to the year 2100, because values in
+// Redis cannot represent others. Deadlines and heartbeats stay in real time, and keys in Redis live for
+// at least an hour.
 func VirtualClock(now func() time.Time) Option {
 	return func(c *config) error {
 		if now == nil {
@@ -231,7 +230,7 @@ type ruleConfig struct {
 	countDenied  bool
 	denialLife   time.Duration
 	unsettled    UnsettledPolicy
-	unsettledSet bool          // Unsettled was given, even if with the default
+	unsettledSet bool          // the Unsettled option was given, even if with its default value
 	slotTTL      time.Duration // 0: the default
 	holdLife     time.Duration // 0: callers must pass it
 }

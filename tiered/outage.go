@@ -20,14 +20,13 @@ import (
 type OutagePolicy = outage.Policy
 
 const (
-	// Approximate holds each instance to its share of the limit: what it granted itself in the
-	// last window, and its part of what was free when Redis last answered. Of a key that it does
-	// not know the share is the limit divided by the size of the fleet. It is the default.
+	// Approximate holds each instance to its share of the limit: what it granted itself in the last
+	// window, and its part of what was free when Redis last answered. For a key that the instance does
+	// not know, the share is the limit divided by the size of the fleet. Approximate is the default.
 	Approximate = outage.Approximate
-	// Allow lets everything through: for limits that protect fairness, not safety.
+	// Allow lets everything through. It is for limits that protect fairness, not safety.
 	Allow = outage.Allow
-	// Deny lets nothing through: for limits that protect safety, such as login
-	// attempts.
+	// Deny lets nothing through. It is for limits that protect safety, such as limits on login attempts.
 	Deny = outage.Deny
 )
 
@@ -49,16 +48,16 @@ const (
 	Healthy = outage.Healthy
 	// Outage means that Redis counts as lost, and the rules' outage policies decide.
 	Outage = outage.Outage
-	// Settling means that Redis does not know of all grants, because it is just back, has lost
-	// data, or often misses the deadline. A request must fit both in Redis and in this instance's
-	// share of the limit; but for rules of policy Allow, Redis decides alone.
+	// Settling means that Redis does not know of all grants, because it is just back, has lost data, or
+	// often misses the deadline. A request must fit both in Redis and in this instance's share of the
+	// limit. Only for rules with the policy Allow, Redis decides alone.
 	Settling = outage.Settling
 )
 
 // newShards makes the shards, which handle Redis's outages.
 func (l *Limiter) newShards() *outage.Shards {
-	instance := rand.Text()       // names this one in Redis
-	largest := l.config.fleetSize // as far as it is known
+	instance := rand.Text()       // names this instance in Redis
+	largest := l.config.fleetSize // 0 if not known
 	if l.fleetFile != nil {
 		largest = max(largest, l.fleetFile.read(time.Now()))
 	}
@@ -108,8 +107,8 @@ func (r *Rule) inOutageOf(key *callKey) outage.Question {
 	return outage.Question{Rule: r.inOutage, Hash: key.hash, Key: key.inRedis()}
 }
 
-// outage reports whether an error of the Redis tier leaves the decision to the
-// outage policy. The others are the caller's.
+// outage reports whether an error of the Redis tier leaves the decision to the outage policy. All other
+// errors are returned to the caller.
 func (l *Limiter) outage(err error) bool {
 	if errors.Is(err, remote.ErrUnreadable) {
 		l.warnUnreadable(err)

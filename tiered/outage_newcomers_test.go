@@ -13,25 +13,25 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// changing is a fleet whose instances come and go while it plays traffic on one key, in virtual
-// time: in real time such a history takes minutes.
+// changing is a fleet whose instances come and go while it plays traffic on one key. Time is virtual, because
+// such a history would take minutes of real time.
 type changing struct {
 	t      *testing.T
 	server *redistest.Server
 	prefix string
 	window time.Duration
-	fleet  int // assumed by those who start without Redis
+	fleet  int // the size that instances assume if they start without Redis
 	use    limit.Algorithm
 	clock  *virtual
 	random *rand.Rand
 
 	parts   []part
-	stamps  []int64 // of units that were granted
-	cut     int     // how many of them were granted before Redis was lost
+	stamps  []int64 // when units were granted
+	cut     int     // the number of stamps from before Redis was lost
 	without int     // requests that were decided without Redis
 }
 
-// part is an instance, and the traffic that it gets: a factor of the limit.
+// part is an instance and its traffic, as a factor of the limit.
 type part struct {
 	rule *Rule
 	load float64
@@ -39,7 +39,7 @@ type part struct {
 
 const changingQuota = 400
 
-// newChanging is a fleet that knows of itself, and has had that load for two windows.
+// newChanging returns a fleet whose instances know each other, after two windows of the given load.
 func newChanging(t *testing.T, algorithm limit.Algorithm, window time.Duration, fleet int, loads []float64) *changing {
 	c := &changing{
 		t: t, server: redistest.Start(t), prefix: redistest.Prefix(), window: window, fleet: fleet, use: algorithm,
@@ -61,7 +61,7 @@ func (c *changing) start(load float64) part {
 	return part{newRule(c.t, l, "r", limit.Per(changingQuota, c.window), Use(c.use)), load}
 }
 
-// lose has all instances lose Redis, by what is done to it.
+// lose calls how, which takes Redis away, and opens the breakers of all instances.
 func (c *changing) lose(how func()) {
 	c.cut = len(c.stamps)
 	how()
@@ -70,9 +70,9 @@ func (c *changing) lose(how func()) {
 	}
 }
 
-// play has requests come at random for so long.
+// play makes requests arrive at random for the given time.
 func (c *changing) play(span time.Duration) {
-	const steps = 400 // of a window
+	const steps = 400 // per window
 	for range int(steps * span / c.window) {
 		c.clock.advance(c.window / steps)
 		for _, i := range c.random.Perm(len(c.parts)) {
@@ -90,13 +90,14 @@ func (c *changing) play(span time.Duration) {
 	}
 }
 
-// most is the most units of any window, as a factor of the limit.
+// most returns the largest number of units in any window, as a factor of the limit.
 func (c *changing) most() float64 {
 	ones := slices.Repeat([]int64{1}, len(c.stamps))
 	return float64(model.MaxInWindow(c.stamps, ones, c.window.Microseconds())) / changingQuota
 }
 
-// holds checks what the fleet let through. The ledger of each instance adds a fifteenth to its share.
+// holds checks that the fleet stayed within the bound and, if reached is set, came close to it. The ledger of
+// each instance may add a fifteenth to its share.
 func (c *changing) holds(bound float64, reached bool) {
 	c.t.Helper()
 	most := c.most()
@@ -115,14 +116,14 @@ func (c *changing) holds(bound float64, reached bool) {
 
 const usualColdStart = time.Minute // see ColdStart
 
-// changingWindows are shorter and longer than a cold start.
+// changingWindows has a window that is shorter and one that is longer than a cold start.
 var changingWindows = []time.Duration{10 * time.Second, 160 * time.Second}
 
 var unevenLoads = []float64{3 * 0.70, 3 * 0.15, 3 * 0.10, 3 * 0.05}
 
-// Law 11: four instances become twelve while Redis is lost. The new ones know nothing of the fleet,
-// and each could use up half of the limit. Each adds a part of the limit, by the size of the fleet
-// that it assumes.
+// Law 11: four instances become twelve while Redis is lost. The new instances know nothing of the fleet, and each
+// has traffic for half of the limit. Each adds the part of the limit that follows from the size of the fleet that
+// it assumes.
 func TestLaw11TwelveInstancesFromFourWithoutRedis(t *testing.T) {
 	t.Parallel()
 	for _, window := range changingWindows {
@@ -140,9 +141,9 @@ func TestLaw11TwelveInstancesFromFourWithoutRedis(t *testing.T) {
 	}
 }
 
-// Law 11: all instances of a fleet are replaced while Redis is lost, one per window, and each
-// successor gets its predecessor's traffic. It does not know what its predecessor granted, so the
-// grants of both add up for a window, and with uneven traffic the order of replacement matters.
+// Law 11: all instances of a fleet are replaced while Redis is lost, one per window, and each successor gets its
+// predecessor's traffic. A successor does not know what its predecessor granted, so the grants of both add up for
+// a window. With uneven traffic, the order of replacement matters.
 func TestLaw11InstancesAreReplacedWithoutRedis(t *testing.T) {
 	t.Parallel()
 	ascending := slices.Clone(unevenLoads)
@@ -150,7 +151,7 @@ func TestLaw11InstancesAreReplacedWithoutRedis(t *testing.T) {
 	for _, test := range []struct {
 		name  string
 		loads []float64
-		bound float64 // shares of those not replaced yet, and a quarter for each successor
+		bound float64 // the shares of instances not replaced yet, and a quarter for each successor
 	}{
 		{"even traffic", slices.Repeat([]float64{3.0 / 4}, 4), 1 + 0.25},
 		{"the heaviest first", unevenLoads, 1 + 0.25},
@@ -160,14 +161,15 @@ func TestLaw11InstancesAreReplacedWithoutRedis(t *testing.T) {
 			t.Run(fmt.Sprint(test.name, ", ", window), func(t *testing.T) {
 				c := newChanging(t, limit.SlidingLog(), window, len(test.loads), test.loads)
 				c.lose(c.server.Kill)
-				// Traffic is granted as early in a window as it can be: those who go take nothing along.
+				// After this, units are granted as early in a window as possible, so instances that leave have
+				// used up their shares.
 				c.play(window / 2)
 				for i, p := range c.parts {
 					c.play(window)
 					c.parts[i] = c.start(p.load)
 				}
 				c.play(2 * window)
-				c.holds(test.bound, window > usualColdStart) // or else a predecessor's units leave as it grows
+				c.holds(test.bound, window > usualColdStart) // else predecessors' units leave as shares grow
 			})
 		}
 	}
@@ -179,7 +181,7 @@ func TestLaw11AnInstanceStartsAgainAndAgainWithoutRedis(t *testing.T) {
 	for _, window := range changingWindows {
 		c := newChanging(t, limit.SlidingLog(), window, len(unevenLoads), unevenLoads)
 		c.lose(c.server.Kill)
-		const starts = 8 // in a window
+		const starts = 8 // per window
 		for range 2 * starts {
 			c.parts[3] = c.start(unevenLoads[0])
 			c.play(window / starts)
@@ -189,9 +191,9 @@ func TestLaw11AnInstanceStartsAgainAndAgainWithoutRedis(t *testing.T) {
 	}
 }
 
-// Law 11: GCRA lets twice the limit through in a window that begins with a burst. If Redis is lost at the
-// end of that window, shares are made of all that was granted in it, so the fleet grants as much in any
-// window of the outage.
+// Law 11: GCRA lets twice the limit through in a window that begins with a burst. If Redis is lost at the end of
+// that window, the shares include everything that was granted in it, so the fleet grants as much in any window of
+// the outage.
 func TestLaw11GCRAThroughAnOutage(t *testing.T) {
 	t.Parallel()
 	const window = 160 * time.Second
@@ -204,16 +206,16 @@ func TestLaw11GCRAThroughAnOutage(t *testing.T) {
 	c.holds(2, true)
 }
 
-// Law 11: fixed windows let twice the limit through around a boundary. If Redis is lost within a
-// window of a boundary, shares are computed from both sides of it, so the fleet grants as much in
-// any window of the outage.
+// Law 11: fixed windows let twice the limit through around a boundary. If Redis is lost less than a window after
+// a boundary, the shares include grants from both sides of the boundary, so the fleet grants as much in any
+// window of the outage.
 func TestLaw11FixedWindowsThroughAnOutage(t *testing.T) {
 	t.Parallel()
 	const window = 160 * time.Second
 	c := newChanging(t, limit.FixedWindow(), window, 4, slices.Repeat([]float64{3.0 / 4}, 4))
 	untilBoundary := func() time.Duration { return window - c.clock.now().Sub(c.clock.now().Truncate(window)) }
 	c.clock.advance(untilBoundary() + window*3/5)
-	c.play(window * 4 / 5) // the limit late in a window, and early in the next
+	c.play(window * 4 / 5) // grants the limit late in one window, and again early in the next
 	c.lose(c.server.Pause)
 	c.play(2*window + untilBoundary()) // to the boundary
 	c.holds(2, true)
@@ -221,7 +223,7 @@ func TestLaw11FixedWindowsThroughAnOutage(t *testing.T) {
 	for _, p := range c.parts {
 		redistest.Eventually(t, "Redis is back", func() bool { return !p.rule.limiter.Degraded() })
 	}
-	c.clock.advance(2 * time.Second) // they settle for one at least
+	c.clock.advance(2 * time.Second) // the instances settle for at least one second
 	for _, p := range c.parts {
 		redistest.Eventually(t, "Redis decides alone", func() bool { return p.rule.limiter.State() == Healthy })
 	}

@@ -14,19 +14,19 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// grants records when requests were granted, from many goroutines.
+// grants records the decisions of many goroutines, and when units were granted.
 type grants struct {
 	mu     sync.Mutex
 	stamps []int64
 	byTier map[limit.Tier]int
-	slow   []time.Duration // took longer than asked for
-	opened []time.Duration // took, while the breaker was open
+	slow   []time.Duration // the durations of calls that took longer than the deadline and the slack
+	opened []time.Duration // the durations of calls while the breaker was open
 }
 
 // offer sends requests of one key to a rule, at a steady rate, until stop closes.
 //
-// A bare timer of the deadline's length is started with each call. By as much as that
-// is late, the machine has stood still, and the call is not to blame for it.
+// Each call is accompanied by a bare timer of the deadline's length. If the timer is late, the machine has
+// paused, and that time is not counted for the call.
 func (g *grants) offer(t *testing.T, r *Rule, every, deadline, slack time.Duration, stop <-chan struct{}) {
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
@@ -79,17 +79,16 @@ func (g *grants) tier(t limit.Tier) int {
 	return g.byTier[t]
 }
 
-// Laws 7 and 11: Redis hangs in mid-traffic. No call takes longer than its
-// deadline, calls after the breaker opened take microseconds, the four instances
-// together stay within twice the limit in any window, and Redis decides again, by
-// itself, after it wakes.
+// Laws 7 and 11: Redis hangs in the middle of traffic. No call takes longer than its deadline, and calls after
+// the breaker has opened take microseconds. The four instances together stay within twice the limit in any
+// window. Redis decides again, without intervention, after it wakes.
 func TestLaws7And11RedisHangsInMidTraffic(t *testing.T) {
 	const (
 		instances = 4
 		quota     = 200
 		window    = 2 * time.Second
 		deadline  = 50 * time.Millisecond
-		slack     = 50 * time.Millisecond // a busy machine wakes up late
+		slack     = 50 * time.Millisecond // a busy machine runs timers late
 	)
 	server, prefix := redistest.Start(t), redistest.Prefix()
 	g := &grants{byTier: make(map[limit.Tier]int)}
@@ -100,13 +99,13 @@ func TestLaws7And11RedisHangsInMidTraffic(t *testing.T) {
 		l := newLimiterOn(t, server.Client(t), prefix, Deadline(deadline), RememberDenials(0))
 		limiters = append(limiters, l)
 	}
-	// Everyone must have heard of everyone.
+	// All instances must know of each other.
 	redistest.Eventually(t, "four instances know of each other", func() bool {
 		return !slices.ContainsFunc(limiters, func(l *Limiter) bool { return l.FleetSize() != instances })
 	})
 	for _, l := range limiters {
 		r := newRule(t, l, "r", limit.Per(quota, window))
-		// Four times 100 a second: four times what the limit lets through.
+		// With 100 requests a second each, the four instances ask for four times what the limit lets through.
 		wg.Go(func() { g.offer(t, r, 10*time.Millisecond, deadline, slack, stop) })
 	}
 	all := func(degraded bool) func() bool {
@@ -119,7 +118,7 @@ func TestLaws7And11RedisHangsInMidTraffic(t *testing.T) {
 	server.Pause()
 	redistest.Eventually(t, "all breakers open", all(true))
 	before := g.tier(limit.TierFallback)
-	// A whole window inside the outage.
+	// This takes more than a whole window of the outage.
 	redistest.Eventually(t, "decisions without Redis", func() bool { return g.tier(limit.TierFallback) > before+1000 })
 	server.Resume()
 	redistest.Eventually(t, "all breakers closed", all(false))
@@ -144,8 +143,8 @@ func TestLaws7And11RedisHangsInMidTraffic(t *testing.T) {
 	}
 }
 
-// Law 11: in an outage the fleet shares the limit. Each instance grants as many units as it was granted
-// before the outage, plus its part of those that were free.
+// Law 11: in an outage, the fleet shares the limit. An instance's share is what it granted in the last window,
+// and its part of the units that were free.
 func TestLaw11OutageSharesTheLimit(t *testing.T) {
 	t.Parallel()
 	const instances, quota = 4, 100
@@ -160,7 +159,7 @@ func TestLaw11OutageSharesTheLimit(t *testing.T) {
 	redistest.Eventually(t, "four instances know of each other", func() bool {
 		return !slices.ContainsFunc(limiters, func(l *Limiter) bool { return l.FleetSize() != instances })
 	})
-	// The first instance has granted 20, which leaves it a quarter of 80. The others do not
+	// The first instance has granted 20 units, and may grant a quarter of the remaining 80. The others do not
 	// know the key.
 	for range 20 {
 		if d, err := rules[0].Allow(context.Background(), "k"); err != nil || !d.Allowed || d.Degraded() {
@@ -180,7 +179,7 @@ func TestLaw11OutageSharesTheLimit(t *testing.T) {
 			}
 			if d.Allowed {
 				granted++
-			} else if d.RetryAfter <= 0 || d.RetryAfter > 5*time.Second { // not when capacity is free: Redis may be back
+			} else if d.RetryAfter <= 0 || d.RetryAfter > 5*time.Second { // not hours: Redis may be back earlier
 				t.Fatalf("denied with retry after %v", d.RetryAfter)
 			}
 		}
@@ -240,8 +239,8 @@ func TestStartsWithoutRedis(t *testing.T) {
 		}
 		return n
 	}
-	// Law 11: it may have replaced a process that had its share already. But nobody is
-	// turned away altogether, nor for hours.
+	// Law 11: the instance may have replaced a process that has already granted its share. Still, every key gets
+	// a unit, and nobody is told to wait for hours.
 	for _, r := range []*Rule{newRule(t, l, "hour", limit.PerHour(10)), newRule(t, l, "day", limit.PerDay(1)), newRule(t, l, "gcra", limit.PerDay(1000), Use(limit.GCRA()))} {
 		if n := granted(r); n != 1 {
 			t.Errorf("%s: %d granted at the start, want 1", r.Name(), n)

@@ -7,20 +7,20 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// ownLimitsKept is the number of keys whose own limits are remembered, at 8 bytes each, and about
-// 100 more for those that have one.
+// ownLimitsKept is the number of keys whose own limits are remembered. Each place takes 8 bytes, and
+// about 100 more if its key has an own limit.
 const ownLimitsKept = 1 << 14
 
-// ownLimits remembers the own limit that was last applied to a key, for the live page: only the
-// program knows which key has which limit. A place of the table holds the last key that used it. It
-// is safe for concurrent use.
+// ownLimits remembers the own limit that was last applied to a key, for the live page, because only the
+// program knows which key has which limit. Each place of the table holds the last key with an own limit
+// that used it. ownLimits is safe for concurrent use.
 type ownLimits struct {
 	seed   maphash.Seed
 	any    atomic.Bool
 	places [ownLimitsKept]atomic.Pointer[ownLimit]
 }
 
-// ownLimit is the limit of a key, of which a hash is kept.
+// ownLimit is the limit of a key. The key is kept as a hash.
 type ownLimit struct {
 	rule  string
 	hash  uint64
@@ -32,7 +32,7 @@ func (o *ownLimits) place(rule, key string) (*atomic.Pointer[ownLimit], uint64) 
 	return &o.places[hash%ownLimitsKept], hash
 }
 
-// decided is called for each decision. It writes only if a key's limit has changed.
+// decided is called for each decision. It writes to the table only if a key's limit has changed.
 func (o *ownLimits) decided(r *Rule, key string) {
 	if !r.own && !o.any.Load() {
 		return

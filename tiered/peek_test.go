@@ -7,8 +7,8 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// A peek decides nothing, so it is not counted as a decision. Frequent peeks, and peeks that are
-// mistakes, do not change the monitored rates.
+// A peek decides nothing, so it is not counted as a decision. Frequent peeks and invalid peeks do not change the
+// monitored rates.
 func TestPeekIsNotCounted(t *testing.T) {
 	inOutage(t, limit.PerHour(10), func(t *testing.T, r *Rule) {
 		count := func() (decisions, errors uint64) {

@@ -25,7 +25,7 @@ func (r *Rule) ask(key string, cost int64, operation int) question {
 	return question{rule: r, key: r.limiter.key(key), cost: cost, operation: operation}
 }
 
-// decide decides a single request, and tells what became of it.
+// decide decides a single request, and ends the question with the result.
 func (r *Rule) decide(ctx context.Context, key string, cost int64, operation int) (d limit.Decision, err error) {
 	q := r.ask(key, cost, operation)
 	d, err = q.decide(ctx)
@@ -33,7 +33,8 @@ func (r *Rule) decide(ctx context.Context, key string, cost int64, operation int
 	return d, err
 }
 
-// shard is that of the key: for this question the same, also if the key's slot moves meanwhile.
+// shard returns the shard of the key. It is the same for the whole question, even if the key's slot moves
+// meanwhile.
 func (q *question) shard() *outage.Shard {
 	if q.found == nil {
 		q.found = q.rule.limiter.shardOf(&q.key)
@@ -41,19 +42,19 @@ func (q *question) shard() *outage.Shard {
 	return q.found
 }
 
-// entry asks Redis.
+// entry returns the entry that asks Redis.
 func (q *question) entry() (e remote.Entry) {
 	q.fill(&e)
 	return e
 }
 
-// fill makes a zero entry ask Redis.
+// fill turns a zero entry into one that asks Redis.
 func (q *question) fill(e *remote.Entry) {
 	e.Key, e.Hash, e.Rule, e.Cost, e.Operation = string(q.key.inRedis()), q.key.hash, q.rule.encoded, q.cost, q.operation
 	q.key.hold.ask(e)
 }
 
-// inOutage returns the question to the shard.
+// inOutage returns the question in the form that the shard takes.
 func (q *question) inOutage() outage.Question {
 	asked := q.rule.inOutageOf(&q.key)
 	asked.Cost, asked.Operation = q.cost, q.operation
@@ -68,7 +69,7 @@ func (q *question) needed() int64 {
 	return q.cost
 }
 
-// inMemory decides by a lease or a denial that this process remembers.
+// inMemory decides by a lease or by a denial that this process remembers, if there is one.
 func (q *question) inMemory(now int64) (limit.Decision, bool) {
 	if q.rule.lease != nil && q.key.hold == nil {
 		if d, ok := q.rule.fromLease(q.key.hash, now, q.cost, q.operation); ok {
@@ -100,8 +101,8 @@ func (q *question) decide(ctx context.Context) (d limit.Decision, err error) {
 	return q.decideInRedis(ctx, s)
 }
 
-// exchange is an entry and the reply to it. Exchanges are reused, since both are large for the stack of a
-// goroutine that waits, see [remote.Batcher.DecideInto].
+// exchange is an entry and the reply to it. Exchanges are reused, because both are large for the stack of
+// a goroutine that waits; see [remote.Batcher.DecideInto].
 type exchange struct {
 	entry remote.Entry
 	reply remote.Reply
@@ -109,7 +110,7 @@ type exchange struct {
 
 var exchanges = sync.Pool{New: func() any { return new(exchange) }}
 
-// exchange returns one that asks the question. Its release ends its use.
+// exchange returns an exchange that asks the question. Call release when it is no longer used.
 func (q *question) exchange() *exchange {
 	x := exchanges.Get().(*exchange)
 	q.fill(&x.entry)
@@ -121,7 +122,7 @@ func (x *exchange) release() {
 	exchanges.Put(x)
 }
 
-// decideInRedis has the master decide or, if it cannot be asked, the outage policy.
+// decideInRedis has the master decide. If the master cannot be asked, the outage policy decides.
 func (q *question) decideInRedis(ctx context.Context, s *outage.Shard) (d limit.Decision, err error) {
 	x := q.exchange()
 	err = s.DecideInto(ctx, &x.entry, &x.reply)
@@ -145,8 +146,8 @@ func (q *question) answered(reply *remote.Reply, err error) (limit.Decision, err
 	return q.fallback(r.limiter.now(), err), nil
 }
 
-// decideSettling decides while Redis does not know of all grants. Of what overload turns away, nothing
-// is reserved, and only a small stack is needed.
+// decideSettling decides while Redis does not know of all grants. Requests that are turned away because
+// of overload reserve nothing, and need only a small stack.
 func (q *question) decideSettling(ctx context.Context) (d limit.Decision, err error) {
 	s := q.shard()
 	if s.TurnsAway() {
@@ -155,7 +156,7 @@ func (q *question) decideSettling(ctx context.Context) (d limit.Decision, err er
 	return q.decideByBoth(ctx, s)
 }
 
-// decideByBoth decides by Redis and by this instance's share of the limit, which must agree (law 11).
+// decideByBoth decides by Redis and by this instance's share of the limit. Both must agree (law 11).
 func (q *question) decideByBoth(ctx context.Context, s *outage.Shard) (d limit.Decision, err error) {
 	asked := q.inOutage()
 	own, d, ok := s.Reserve(&asked)
@@ -187,25 +188,25 @@ func (q *question) fallback(now int64, err error) (d limit.Decision) {
 	return q.shard().Without(&asked, now, err)
 }
 
-// callKey is the key of a call, with values computed from it once, in the caller's goroutine, so
-// that a long key costs only its own caller.
+// callKey is the key of a call, with values that are computed from it once. They are computed in the
+// caller's goroutine, so that a long key costs only its own caller.
 type callKey struct {
 	said string
-	hash uint64         // by which this process remembers it
-	name remote.UserKey // in Redis, and wherever a key is kept; "" before it is asked for
+	hash uint64         // hash by which this process remembers the key
+	name remote.UserKey // name in Redis, and wherever a key is kept; "" until it is needed
 	hold *holding       // nil: units are charged for good
 }
 
 func (l *Limiter) key(said string) callKey { return callKey{said: said, hash: l.hasher.Hash(said)} }
 
-// kept returns the key for use beyond the call: without the original key, which may be long.
+// kept returns the key for use beyond the call. It does not keep the original key, which may be long.
 func (k *callKey) kept() callKey {
 	other := *k
 	other.said, other.name = "", remote.UserKey(strings.Clone(string(k.inRedis())))
 	return other
 }
 
-// inRedis returns the key in the form used in Redis keys: of a long one only a hash.
+// inRedis returns the key in the form used in Redis keys. A long key is replaced by a hash.
 func (k *callKey) inRedis() remote.UserKey {
 	if k.name == "" {
 		k.name = remote.NewUserKey(k.said)

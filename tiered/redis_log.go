@@ -11,15 +11,15 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// LogOfRedis sends go-redis's own log lines to a logger: at level WARN, each kind of line at most
-// every 10 s, with the number left out. By default go-redis writes them to standard error in its
-// own format, many of them while a server is lost, and with no information that the limiter's own
+// LogOfRedis sends go-redis's own log lines to a logger, at level WARN. It logs each kind of line at most
+// every 10 s, with the number of lines left out. By default go-redis writes the lines to standard error
+// in its own format. They are many while a server is lost, and have no information that the limiter's own
 // lines do not have. A nil logger discards the lines.
 //
 // [Open] and [OpenURL] do the same with the limiter's logger. Use LogOfRedis in a program that uses
-// [New], or that wants another logger for these lines; after it was called, Open does not change
-// go-redis's logger. Call it when the program starts and before it makes clients: go-redis has one
-// logger for the whole process, including the program's own clients.
+// [New], or that wants another logger for these lines; after LogOfRedis was called, Open does not change
+// go-redis's logger. Call it when the program starts, before it makes clients: go-redis has one logger
+// for the whole process, including the program's own clients.
 func LogOfRedis(logger *slog.Logger) {
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)
@@ -28,10 +28,10 @@ func LogOfRedis(logger *slog.Logger) {
 	redis.SetLogger(redisLog{newQuietLog(logger)})
 }
 
-// KeepLogOfRedis keeps [Open] and [OpenURL] from changing go-redis's logger, which is one for the
-// whole process. Set it if the program has set one of its own before (redis.SetLogger,
-// logging.Disable), or wants go-redis's own lines on standard error. A logger that is set after the
-// first limiter was opened stays in any case.
+// KeepLogOfRedis keeps [Open] and [OpenURL] from changing go-redis's logger, of which there is one for
+// the whole process. Use it if the program has set a logger of its own before (redis.SetLogger,
+// logging.Disable), or wants go-redis's own lines on standard error. A logger that is set after the first
+// limiter was opened stays in any case.
 func KeepLogOfRedis() Option {
 	return func(c *config) error {
 		c.keepRedisLog = true
@@ -49,15 +49,15 @@ func (l redisLog) Printf(_ context.Context, format string, args ...any) {
 // redisLines receives go-redis's lines in this process, once Open has set it.
 var redisLines bridge
 
-// bridge sends go-redis's lines to the logger of the limiter that was opened first of those still
-// open: after Close a limiter's logger gets no line. With none open, other clients of the program
-// may still report something, which goes to the process's logger.
+// bridge sends go-redis's lines to the logger of the first-opened limiter among those still open; after
+// Close a limiter's logger gets no line. While no limiter is open, other clients of the program may still
+// report something, and their lines go to the process's logger.
 type bridge struct {
 	taken atomic.Bool // Open or LogOfRedis has set go-redis's logger
 
 	mu   sync.Mutex  // guards the rest
-	open []*quietLog // of limiters
-	rest *quietLog   // while none is open
+	open []*quietLog // of open limiters, in the order in which they were opened
+	rest *quietLog   // used while no limiter is open
 }
 
 // join sends lines to a limiter's logger, until leave.
@@ -72,7 +72,7 @@ func (b *bridge) join(logger *slog.Logger) *quietLog {
 	return log
 }
 
-// leave ends what join began. log is nil for a limiter that has not joined.
+// leave undoes join. log is nil for a limiter that has not joined.
 func (b *bridge) leave(log *quietLog) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -14,21 +14,21 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 )
 
-// redisLogVariable tells a process of TestOpenTakesOverTheLogOfRedis what to do.
+// redisLogVariable is the environment variable that tells a process of TestOpenTakesOverTheLogOfRedis what to do.
 const redisLogVariable = "TIERLIMIT_TEST_REDIS_LOG"
 
-// go-redis has one logger per process, so each case is a process of its own. It opens a limiter
-// while Redis is lost; the case checks what the process writes to standard error.
+// go-redis has one logger per process, so each case runs in a process of its own. The process opens a limiter
+// while Redis is lost, and the test checks what it writes to standard error.
 func TestOpenTakesOverTheLogOfRedis(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]struct{ has, lacks []string }{
-		// Whoever does nothing gets lines of the limiter's logger, and no others.
+		// By default, the lines go to the limiter's logger, and nowhere else.
 		"nothing": {[]string{`"of":"a limiter","message":"sentinel: `}, []string{"redis: 20", `"of":"the process"`}},
-		// What the program decides stays.
+		// A choice that the program has made is kept.
 		"keep":      {[]string{"redis: 20"}, []string{"reports a problem"}},
 		"chosen":    {[]string{`"of":"the program","message":"sentinel: `}, []string{"redis: 20", `"of":"a limiter","message"`}},
 		"set later": {[]string{"a line of the program's: sentinel"}, []string{"redis: 20", `"of":"a limiter","message"`}},
-		// No line comes after Close.
+		// After Close, no line goes to the limiter's logger.
 		"closed":     {[]string{`"of":"the process","message":"sentinel: `}, []string{"redis: 20", `"of":"a limiter","message"`}},
 		"one of two": {[]string{`"of":"another limiter","message":"sentinel: `}, []string{"redis: 20", `"of":"a limiter","message"`, `"of":"the process"`}},
 	} {
@@ -63,9 +63,9 @@ func TestOpenTakesOverTheLogOfRedis(t *testing.T) {
 func TestRedisLogProcess(t *testing.T) {
 	name := os.Getenv(redisLogVariable)
 	if name == "" {
-		return // as a test of its own it has nothing to do
+		return // without the variable, this test has nothing to do
 	}
-	logging.Enable() // as it is by default, see redistest.Main
+	logging.Enable() // go-redis's default, which redistest.Main changes
 	const away = "redis://127.0.0.1:1?master_name=mymaster"
 	loggerOf := func(who string) *slog.Logger {
 		return slog.New(slog.NewJSONHandler(os.Stderr, nil)).With("of", who)
@@ -109,7 +109,7 @@ func TestRedisLogProcess(t *testing.T) {
 	}
 }
 
-// pingAway has a client of the program's own report that its Redis is away.
+// pingAway makes a client of the program's own report that its Redis cannot be reached.
 func pingAway(t *testing.T) {
 	client := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "mymaster", SentinelAddrs: []string{"127.0.0.1:1"}, MaxRetries: -1, DialerRetries: 1})
 	defer client.Close()

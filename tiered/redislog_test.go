@@ -10,9 +10,9 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 )
 
-// Lines that go-redis logs go to the limiter's logger, many of a kind as one line.
+// LogOfRedis sends the lines of go-redis to a logger, and combines similar lines into one.
 func TestLogOfRedis(t *testing.T) {
-	t.Cleanup(logging.Disable) // as redistest.Main has it
+	t.Cleanup(logging.Disable) // restores the setting of redistest.Main
 	var log lockedBuffer
 	LogOfRedis(slog.New(slog.NewJSONHandler(&log, nil)))
 	client := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "mymaster", SentinelAddrs: []string{"127.0.0.1:1"}, MaxRetries: -1, DialerRetries: 1})

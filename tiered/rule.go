@@ -14,7 +14,7 @@ import (
 )
 
 // Rule is a named limit that is ready for decisions: its algorithm is chosen, and its parameters are
-// encoded. Create it with [Limiter.Rule]. It is immutable and safe for concurrent use.
+// encoded. Make it with [Limiter.Rule]. It is immutable and safe for concurrent use.
 type Rule struct {
 	limiter    *Limiter
 	name       string
@@ -29,8 +29,8 @@ type Rule struct {
 	encoded    *remote.Rule
 	denialSalt uint64 // differs for each rule and limit
 	inOutage   *outage.Rule
-	counters   *ruleCounters   // of its name
-	decisions  *decisionCounts // those on a dry run, or the others
+	counters   *ruleCounters   // counters of the rule's name
+	decisions  *decisionCounts // counts for rules on a dry run, or for the others
 	own        bool            // made by WithLimit, for keys with their own limit
 	shadow     *shadow         // nil: none
 	lease      *lease.Rule     // nil: none
@@ -38,7 +38,7 @@ type Rule struct {
 
 	// Guarded by the limiter's mu:
 	held    bool     // Limiter.Rule has returned it
-	sources []string // that have it with these settings, see PutInForceFrom
+	sources []string // sources that have the rule with these settings; see PutInForceFrom
 }
 
 // newRule makes a rule, and prepares the limiter for its decisions.
@@ -59,7 +59,7 @@ func (l *Limiter) newRule(name string, lim limit.Limit, c ruleConfig) (*Rule, er
 	if r.slotTTL != 0 {
 		l.startSlots(r.slotTTL)
 	}
-	l.shards.AddWindow(max(r.limit.Window(), r.slotTTL)) // after either, nothing counts that Redis was not told of again
+	l.shards.AddWindow(max(r.limit.Window(), r.slotTTL)) // then only units that Redis was told of again count
 	return r, nil
 }
 
@@ -121,13 +121,14 @@ func (l *Limiter) describedRule(name string, lim limit.Limit, c ruleConfig) (*Ru
 	return r, nil
 }
 
-// WithLimit returns a copy of the rule with another limit. It has the same name, counts in Redis, and
-// metrics. Use it for keys with their own limit, such as a tenant's plan. Since it takes some
-// microseconds, call it at start for each plan, and for a tenant's own limit when that is loaded or
-// changes, not for each request. The limiter does not keep the copy. If the rule's algorithm was chosen by
-// the size of its limit, it is chosen again.
+// WithLimit returns a copy of the rule with another limit. The copy has the same name, counts in Redis,
+// and metrics. Use it for keys with their own limit, such as a tenant's plan. It takes some microseconds.
+// So call it for each plan when the program starts, and for a tenant's own limit when that is loaded or
+// changes, but not for each request. The limiter does not keep the copy. If the rule's algorithm was
+// chosen by the size of its limit, it is chosen again.
 //
-// Errors wrap [limit.ErrInvalidLimit], [limit.ErrInvalidAlgorithm], [limit.ErrInvalidOption] or [limit.ErrClosed].
+// Errors wrap [limit.ErrInvalidLimit], [limit.ErrInvalidAlgorithm], [limit.ErrInvalidOption] or
+// [limit.ErrClosed].
 func (r *Rule) WithLimit(lim limit.Limit) (*Rule, error) {
 	other, err := r.limiter.newRule(r.name, lim, r.config)
 	if err != nil {
@@ -137,9 +138,10 @@ func (r *Rule) WithLimit(lim limit.Limit) (*Rule, error) {
 	return other, nil
 }
 
-// WithOutage returns a copy of the rule with another outage policy. It has the same limit, counts in
-// Redis and in this instance's record, and metrics. Use it for call sites that must decide
-// differently without Redis, and prepare it at start. Errors wrap [limit.ErrInvalidOption] or [limit.ErrClosed].
+// WithOutage returns a copy of the rule with another outage policy. The copy has the same limit, counts
+// in Redis and in this instance's ledger, and metrics. Use it for call sites that must decide differently
+// without Redis, and prepare it when the program starts. Errors wrap [limit.ErrInvalidOption] or
+// [limit.ErrClosed].
 func (r *Rule) WithOutage(p OutagePolicy) (*Rule, error) {
 	c := r.config
 	if err := OnOutage(p)(&c); err != nil {
@@ -166,7 +168,7 @@ func (r *Rule) Algorithm() limit.Algorithm { return r.algorithm }
 func (r *Rule) OutagePolicy() OutagePolicy { return r.config.policy }
 
 // WorstCase returns the largest number of units that can pass for one key in any window while Redis
-// decides (law 1), see [limit.Algorithm.WorstCase]. It includes units on lease, see [Lease].
+// decides (law 1); see [limit.Algorithm.WorstCase]. It includes units on lease; see [Lease].
 func (r *Rule) WorstCase() int64 {
 	if r.config.countDenied {
 		return r.algorithm.WorstCase(r.limit)
@@ -186,14 +188,13 @@ func (r *Rule) Allow(ctx context.Context, key string) (limit.Decision, error) {
 }
 
 // AllowN decides whether a request of the given cost may proceed now, and charges it if so. The key
-// identifies what is limited, such as a user; it may be any bytes, but not empty.
+// identifies what is limited, such as a user. It may consist of any bytes, but must not be empty.
 //
-// It returns within the limiter's deadline, or ctx's if that is earlier. If Redis has not answered
-// by then, the rule's outage policy decides, without an error. But if ctx is cancelled, or leaves
-// less than three quarters of the limiter's deadline, AllowN returns ctx's error and no policy
-// decides, so that callers' own deadlines do not affect limits. (To have the policy decide that
-// early, use a limiter with a shorter [Deadline].) If Redis was already asked, it may have charged
-// the cost.
+// AllowN returns within the limiter's deadline, or ctx's if that is earlier. If Redis has not answered by
+// then, the rule's outage policy decides, without an error. But if ctx is cancelled, or leaves less than
+// three quarters of the limiter's deadline, AllowN returns ctx's error and no policy decides, so that
+// callers' own deadlines do not affect limits. (To have the policy decide that early, use a limiter with
+// a shorter [Deadline].) If Redis was already asked, it may have charged the cost.
 //
 // AllowN returns ctx's error, or an error that wraps [limit.ErrClosed] or, at once and without a trip,
 // [limit.ErrInvalidKey], [limit.ErrInvalidCost] or [limit.ErrCostExceedsLimit].

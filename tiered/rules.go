@@ -24,12 +24,12 @@ func (l *Limiter) PrepareRule(name string, lim limit.Limit, options ...RuleOptio
 	return l.newRule(name, lim, c)
 }
 
-// PutInForce puts the rules in force under their names, all at the same moment: [Limiter.Rule]
-// returns them from then on. A rule that is not in force any more still decides, by its own limit, so
-// the program must then use the new ones.
+// PutInForce puts the rules in force under their names, all at the same moment: [Limiter.Rule] returns
+// them from then on. A rule that is no longer in force still decides by its own limit, so the program
+// must then use the new rules.
 //
-// Errors wrap [limit.ErrInvalidRule], if a rule is nil or of another limiter; nothing has changed
-// then.
+// Errors wrap [limit.ErrInvalidRule] if a rule is nil or belongs to another limiter. In that case nothing
+// has changed.
 func (l *Limiter) PutInForce(rules ...*Rule) error {
 	if err := l.checkOwn(rules); err != nil {
 		return err
@@ -42,14 +42,15 @@ func (l *Limiter) PutInForce(rules ...*Rule) error {
 	return nil
 }
 
-// PutInForceFrom is [Limiter.PutInForce] for rules of a named source, such as a file's path, beside
-// the program's own rules: it replaces only rules that this source alone has put in force. A rule of
-// the same name that was put in force otherwise, by another source as well, or that [Limiter.Rule]
-// has returned to the program, must have the same settings, and stays. A rule that the source put in force
-// before and now leaves out is in force no longer, unless another source has it or the program uses it.
+// PutInForceFrom is [Limiter.PutInForce] for rules of a named source, such as a file's path, beside the
+// program's own rules. It replaces only rules that this source alone has put in force. Any other rule in
+// force under one of the names must have the same settings, and stays: a rule that was put in force in
+// another way or also by another source, or that [Limiter.Rule] has returned to the program.
+// A rule that the source has put in force before and now leaves out is no longer in force, unless another
+// source has it or the program uses it.
 //
-// Errors are those of PutInForce, and a [*ConflictError], which names both rules; nothing has
-// changed then.
+// Errors are those of PutInForce, and a [*ConflictError], which names both rules. After an error, nothing
+// has changed.
 func (l *Limiter) PutInForceFrom(source string, rules ...*Rule) error {
 	if err := l.checkOwn(rules); err != nil {
 		return err
@@ -99,7 +100,8 @@ func (l *Limiter) checkOwn(rules []*Rule) error {
 	return nil
 }
 
-// equal reports whether two rules of a name have the same settings. A default that is stated is the default.
+// equal reports whether two rules of a name have the same settings. A setting that spells out its default
+// value equals one that is left out.
 func (r *Rule) equal(o *Rule) bool {
 	a, b := r.config, o.config
 	a.unsettledSet, b.unsettledSet = false, false
@@ -107,9 +109,9 @@ func (r *Rule) equal(o *Rule) bool {
 	return sameLimit(r.limit, o.limit) && a == b
 }
 
-// sameLimit reports whether two limits are the same, also if their time zone was loaded twice, which
-// makes two locations. Zones of the same name are the same if they agree on the present window: those
-// of [time.FixedZone] may have any name.
+// sameLimit reports whether two limits are the same. It accepts time zones that were loaded separately,
+// which makes two locations. Zones of the same name count as the same only if they agree on the present
+// window, because a zone made by [time.FixedZone] may have any name.
 func sameLimit(a, b limit.Limit) bool {
 	if a == b {
 		return true
@@ -127,11 +129,11 @@ func sameLimit(a, b limit.Limit) bool {
 // settings, is in force. It wraps [limit.ErrInvalidRule].
 type ConflictError struct {
 	Refused, InForce *Rule
-	by               string // where InForce is from
+	by               string // the program or a source that put InForce in force
 }
 
-// conflict returns the error of a rule of a source that is refused because this one is in force. The
-// limiter's mu must be held.
+// conflict returns the error for a rule of a source that is refused because r is in force. The limiter's
+// mu must be held.
 func (r *Rule) conflict(refused *Rule, source string) error {
 	by := "the program"
 	if others := slices.DeleteFunc(slices.Clone(r.sources), func(s string) bool { return s == source }); !r.held && len(others) > 0 {

@@ -13,7 +13,7 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// Keys may be credentials, so neither the log nor errors, which programs log, contain any. They name the
+// Keys may be credentials, so neither the log nor the errors, which programs log, contain a key. They name the
 // rule and, if the key is stored in Redis as a hash, that hash.
 func TestKeysAreNotTold(t *testing.T) {
 	server := redistest.Start(t)
@@ -29,7 +29,7 @@ func TestKeysAreNotTold(t *testing.T) {
 			t.Fatal(err)
 		}
 		l.log.mu.Lock()
-		clear(l.log.seen) // else the second would be left out
+		clear(l.log.seen) // otherwise the second line would be left out
 		l.log.mu.Unlock()
 		if d := mustAllow(t, r, key, 1); d.Tier != limit.TierFallback {
 			t.Fatalf("%+v", d)
@@ -48,7 +48,7 @@ func TestKeysAreNotTold(t *testing.T) {
 	}
 	told += err.Error()
 
-	// A server that does not know the command quotes its arguments.
+	// If a server does not know a command, its error quotes the command's arguments.
 	lacking := redistest.Start(t, "--rename-command", "EVALSHA", "", "--rename-command", "FCALL", "", "--rename-command", "EVAL", "")
 	script := remote.NewScript(lacking.Client(t))
 	encoded, err := remote.NewRule(limit.PerMinute(300), limit.GCRA())

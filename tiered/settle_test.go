@@ -15,8 +15,8 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// another is a member of a limiter's fleet that does nothing but say whether it has
-// charged all it granted.
+// another adds a member to a limiter's fleet. The function that it returns sends a heartbeat of the member, which
+// says whether the member has granted units that it has not charged yet.
 func another(t *testing.T, l *Limiter) (heartbeat func(unsettled bool)) {
 	f := remote.NewFleet(l.shard.Decider.(*remote.Batcher), l.keys, "another", time.Hour, 1)
 	return func(unsettled bool) {
@@ -45,8 +45,8 @@ func (s *states) all() []State {
 	return slices.Clone(s.seen)
 }
 
-// peekFrom is what Redis leaves of a rule's limit to a key. A limiter that settles would peek at its
-// own share, too.
+// peekFrom returns how many units of a rule's limit Redis leaves to a key. A limiter that settles would also take
+// its own share into account.
 func peekFrom(t *testing.T, server *redistest.Server, prefix string, r *Rule, key string) int64 {
 	t.Helper()
 	l := newLimiterOn(t, server.Client(t), prefix, Deadline(5*time.Second))
@@ -54,9 +54,8 @@ func peekFrom(t *testing.T, server *redistest.Server, prefix string, r *Rule, ke
 	return left(t, newRule(t, l, r.name, r.limit, Use(r.algorithm)), key)
 }
 
-// Law 11: after an outage, both Redis and this instance's share must allow a request, until all
-// instances have charged what they granted. Then Redis decides alone. Each change of state is
-// reported.
+// Law 11: after an outage, both Redis and this instance's share must allow a request, until all instances have
+// charged the units that they granted. Then Redis decides alone. Each change of state is reported.
 func TestLaw11BothMustAgreeUntilAllHaveCharged(t *testing.T) {
 	t.Parallel()
 	server, prefix, told := redistest.Start(t), redistest.Prefix(), &states{}
@@ -123,8 +122,8 @@ func TestLaw11BothMustAgreeUntilAllHaveCharged(t *testing.T) {
 	}
 }
 
-// Instances that do not come back are waited for only until their membership ends, and no instance
-// is waited for longer than a window.
+// A fleet waits for instances that do not come back only until their membership ends, and for no instance longer
+// than a window.
 func TestIncidentsEnd(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -140,7 +139,7 @@ func TestIncidentsEnd(t *testing.T) {
 	if l.State() != Settling {
 		t.Errorf("state %v", l.State())
 	}
-	if err := server.Client(t).FlushAll(context.Background()).Err(); err != nil { // the other is gone
+	if err := server.Client(t).FlushAll(context.Background()).Err(); err != nil { // the other has left the fleet
 		t.Fatal(err)
 	}
 	if fleet := l.shard.Outage().Fleet; fleet != 2 {
@@ -173,7 +172,8 @@ func TestRefundInAnOutageIsNotCharged(t *testing.T) {
 	}
 }
 
-// A fallback after a single time-out, while the breaker is closed, is charged like any other.
+// Units that are granted without Redis while the breaker is closed, after a single time-out, are charged like any
+// others.
 func TestSingleTimeoutsAreCharged(t *testing.T) {
 	server, prefix := redistest.Start(t), redistest.Prefix()
 	l := newLimiterOn(t, server.Client(t), prefix, Deadline(5*time.Second))
@@ -206,8 +206,8 @@ func TestWithOutage(t *testing.T) {
 	}
 }
 
-// Law 11: an instance that starts while others have not charged yet what they granted in an outage
-// settles with them. Otherwise Redis would grant all of that a second time.
+// Law 11: an instance that starts while others have not yet charged what they granted in an outage settles with
+// them. Otherwise Redis would grant these units a second time.
 func TestLaw11WhoJoinsAFleetThatSettlesDoesSo(t *testing.T) {
 	t.Parallel()
 	server, prefix := redistest.Start(t), redistest.Prefix()

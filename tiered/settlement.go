@@ -18,15 +18,15 @@ type settlement struct {
 	granted    int64         // when the hold was granted, in the limiter's time
 	ends       int64         // when the hold ends or ended
 	local      bool          // the units were granted without Redis, which does not know the hold
-	unknown    bool          // the units were granted without Redis, which may know the hold even so
+	unknown    bool          // the units were granted without Redis, which may know the hold nevertheless
 	sent       bool          // it was sent without an answer, and may have been made
-	recorded   bool          // it is in this instance's own record
+	recorded   bool          // the settlement is in this instance's ledger
 	recordedAt int64         // when it was recorded, in the limiter's time
-	shard      *outage.Shard // of the key, when it began to wait
+	shard      *outage.Shard // the key's shard when the settlement began to wait
 	after      int64         // the limiter's time before which it must not be sent; 0: it may be sent at once
 }
 
-// cancelling returns a settlement that cancels a hold of which no caller has been told.
+// cancelling returns a settlement that cancels a hold that no caller knows about.
 func (r *Rule) cancelling(key *callKey, units int64) settlement {
 	return settlement{rule: r, key: key.kept(), held: units, granted: r.limiter.now()}
 }
@@ -34,7 +34,7 @@ func (r *Rule) cancelling(key *callKey, units int64) settlement {
 // settle makes a settlement now or, if Redis does not answer, later in the background.
 func (l *Limiter) settle(ctx context.Context, s settlement) {
 	if !s.recorded && s.used < s.held {
-		l.record(&s) // before Redis: this instance's own record may have less than Redis, but never more
+		l.record(&s) // before asking Redis, so that the ledger may have less than Redis, but never more
 	}
 	if l.send(ctx, &s) {
 		return
@@ -43,7 +43,7 @@ func (l *Limiter) settle(ctx context.Context, s settlement) {
 	l.holds.put(l, s)
 }
 
-// record corrects this instance's own record to the units that were used.
+// record corrects this instance's ledger to the units that were used.
 func (l *Limiter) record(s *settlement) {
 	if s.recorded {
 		return
@@ -89,10 +89,10 @@ func (l *Limiter) send(ctx context.Context, s *settlement) bool {
 	return true
 }
 
-// unknownHold settles a hold that Redis does not know although it cannot have been settled before: the
-// key was reset, Redis has lost its data, or the hold was given back long ago. Used units beyond those
-// that may still be charged are charged as by [Rule.ChargeUsed]: now, whether or not they fit, and at
-// most once.
+// unknownHold settles a hold that Redis does not know although it cannot have been settled before. Either
+// the key was reset, or Redis has lost its data, or the hold was given back long ago. Used units beyond
+// those that may still be charged are charged as by [Rule.ChargeUsed]: now, whether or not they fit, and
+// at most once.
 func (l *Limiter) unknownHold(ctx context.Context, s *settlement) {
 	if !s.unknown {
 		s.rule.counters.holds.lost.Add(1)
@@ -105,7 +105,7 @@ func (l *Limiter) unknownHold(ctx context.Context, s *settlement) {
 	if more <= 0 {
 		return
 	}
-	// What this instance's own record has of these units, chargeUsed records again.
+	// Take these units out of the ledger where it has them, because chargeUsed records them again.
 	onRecord, window := int64(0), int64(s.rule.limit.Window())
 	if givenBack && now-s.granted < window {
 		onRecord = min(s.used, s.held)

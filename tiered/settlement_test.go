@@ -10,10 +10,10 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// This instance's own record, from which outages are decided, has the units that holds have used: no more,
-// so that they can be used again, and no less (law 11). Units that have left the window are not given back
-// from it. That is so whether Redis or this instance granted the hold, and whether Redis is there for the
-// settlement.
+// This instance's own record, which decides in outages, contains exactly the units that holds have used. More
+// would deny units that are free, and fewer would break law 11. Units that have left the window are not given
+// back from the record. All this holds whether Redis or this instance granted the hold, and whether or not Redis
+// is there for the settlement.
 func TestSettlementsCorrectTheRecord(t *testing.T) {
 	for name, lost := range map[string]struct{ before, after bool }{
 		"with Redis":         {false, false},
@@ -52,7 +52,7 @@ func TestSettlementsCorrectTheRecord(t *testing.T) {
 					t.Errorf("%d of 10 units of an earlier window were used: %d are on record, want %d", k.used, n, want)
 				}
 			}
-			l.sendWaiting(t.Context(), false) // what is sent again is recorded once
+			l.sendWaiting(t.Context(), false) // a settlement that is sent again is recorded once
 			for key, k := range keys {
 				if n := recorded(r, key); n != k.want {
 					t.Errorf("%d of 10 units were used: later %d are on record, want %d", k.used, n, k.want)
@@ -62,8 +62,8 @@ func TestSettlementsCorrectTheRecord(t *testing.T) {
 	}
 }
 
-// Law 7: the settlement of a hold of a key that cannot be read is given up. It is not sent again and
-// again, and the units count in this instance's own record as they were used.
+// Law 7: if the key of a hold cannot be read, its settlement is given up, and not sent again and again. The units
+// count in this instance's own record as they were used.
 func TestLaw7AnUnreadableHoldIsGivenUp(t *testing.T) {
 	server, prefix := redistest.Shared(t), redistest.Prefix()
 	l := newLimiterOn(t, server.Client(t), prefix)
@@ -82,8 +82,8 @@ func TestLaw7AnUnreadableHoldIsGivenUp(t *testing.T) {
 	}
 }
 
-// A hold that was given back, and that Redis knows no more when it is settled, is charged for what it has
-// used, as one that was given back a moment ago is.
+// If a hold was given back so long ago that Redis no longer knows it, settling it still charges the units that it
+// has used, as it does for a hold that was given back a moment ago.
 func TestAHoldGivenBackLongAgoIsChargedForWhatItUsed(t *testing.T) {
 	clock := newVirtual()
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), VirtualClock(clock.now))
@@ -92,7 +92,7 @@ func TestAHoldGivenBackLongAgoIsChargedForWhatItUsed(t *testing.T) {
 			lost := l.Stats().Holds.Lost
 			r := newRule(t, l, policy.String()[:1], limit.PerDay(100), Use(limit.SlidingLog()), Unsettled(policy))
 			h := mustHold(t, r, "k", 50, time.Minute)
-			for range 2 { // it is given back, and then forgotten
+			for range 2 { // the hold is given back, and then forgotten
 				clock.advance(time.Hour)
 				mustSettle(t, mustHold(t, r, "k", 1, time.Minute), 1)
 			}
@@ -110,7 +110,7 @@ func TestAHoldGivenBackLongAgoIsChargedForWhatItUsed(t *testing.T) {
 			if n := l.Stats().Holds.Lost - lost; n != 1 {
 				t.Errorf("%v, %d of 50 units used: %d holds are counted as lost", policy, used, n)
 			}
-			// Of a hold that Redis has forgotten before its end, only what it used in addition is charged.
+			// If Redis has forgotten a hold before its end, only the units used beyond the held ones are charged.
 			again := mustHold(t, r, "k", 2, time.Minute)
 			if err := r.Reset(context.Background(), "k"); err != nil {
 				t.Fatal(err)
@@ -126,8 +126,8 @@ func TestAHoldGivenBackLongAgoIsChargedForWhatItUsed(t *testing.T) {
 	}
 }
 
-// Law 3: Redis is lost, and comes back without its data. Units that a hold used in addition meanwhile are
-// charged once: by its settlement, which waited, and not again as units that Redis has lost.
+// Law 3: Redis is lost, and comes back without its data. Units that a hold used beyond the held ones meanwhile
+// are charged once: by the settlement, which waited, and not again as units that Redis has lost.
 func TestLaw3ASettlementThatWaitedForARedisWithoutDataIsChargedOnce(t *testing.T) {
 	t.Parallel()
 	server, prefix := redistest.Start(t), redistest.Prefix()

@@ -10,8 +10,8 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// Law 11: while Redis does not know of all grants, this instance's share must agree to every kind of call,
-// and what remains is not more than it leaves. A call whose caller gives up takes nothing of the share.
+// Law 11: while Redis does not know of all grants, this instance's share must agree to every kind of call, and
+// Remaining is at most what the share has left. A call whose caller gives up takes nothing from the share.
 func TestLaw11EveryCallSettles(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -62,8 +62,8 @@ func TestLaw11EveryCallSettles(t *testing.T) {
 	}
 }
 
-// Reset makes a key unused in this instance's own record, too, and slots stay held: Redis is told of them
-// again at once.
+// Reset also makes a key unused in this instance's own record. Slots stay held, and Redis is told of them again
+// at once.
 func TestResetInThisProcess(t *testing.T) {
 	t.Parallel()
 	server, prefix := redistest.Shared(t), redistest.Prefix()
@@ -90,7 +90,8 @@ func TestResetInThisProcess(t *testing.T) {
 	}
 }
 
-// Under GCRA, a refund in parts gives back as much as one of all units: what is left of the charge's debt.
+// Under GCRA, a refund in parts gives back as much as a single refund of all units: what is left of the charge's
+// debt.
 func TestRefundInPartsUnderGCRA(t *testing.T) {
 	clock := newVirtual()
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), VirtualClock(clock.now))

@@ -15,21 +15,21 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// Shadow also decides requests of a part of the rule's keys, above 0 and up to 1, by the exact log,
-// and counts how often the log decides differently: this measures the error of the rule's algorithm
-// in production, see [ShadowStats]. It does not affect decisions: the log is asked after the
-// decision was made, in separate trips, by one goroutine; comparisons that it cannot keep up with
-// are left out and counted. For a rule that is a log itself there is nothing to compare. The limit
-// must be at most 100,000 units, which a log can hold.
+// Shadow also decides requests for a part of the rule's keys, above 0 and up to 1, by the exact log, and
+// counts how often the log decides differently. This measures the error of the rule's algorithm in
+// production; see [ShadowStats]. Shadow does not affect decisions: one goroutine asks the log after the
+// decision was made, in separate trips. Comparisons that it cannot keep up with are left out and counted.
+// If the rule uses a log itself, there is nothing to compare. The limit must be at most 100,000 units,
+// which a log can hold.
 //
-// All instances of a fleet sample the same keys. Each sampled key takes the memory of a log in
-// Redis, see [plan.Candidate.Bytes], and the time of one more decision per request. The sample is
-// not secret: a client that can choose keys can choose sampled ones.
+// All instances of a fleet sample the same keys. Each sampled key takes the memory of a log in Redis (see
+// [plan.Candidate.Bytes]), and the time of one more decision per request. The sample is not secret: a
+// client that can choose keys can choose sampled ones.
 //
-// Compared are [Rule.Allow], [Rule.AllowN] and [Rule.Wait], while Redis decides. The log does not
-// count units that were charged or given back in other ways, so the numbers are wrong for rules
-// with many of those. It is asked some milliseconds late, so decisions within so short a time of a
-// change may differ.
+// Shadow compares [Rule.Allow], [Rule.AllowN] and [Rule.Wait], while Redis decides. The log does not
+// count units that were charged or given back in other ways, so the numbers are wrong for rules with many
+// such units. The log is asked some milliseconds late. So decisions within that time after a change may
+// differ.
 func Shadow(part float64) RuleOption {
 	return func(c *ruleConfig) error {
 		c.shadow = part
@@ -38,9 +38,10 @@ func Shadow(part float64) RuleOption {
 }
 
 const (
-	// shadowQueue is how many comparisons may wait, which take at most some hundred kB.
+	// shadowQueue is the number of comparisons that may wait. They take at most some hundred kB.
 	shadowQueue = 1024
-	// shadowBatch is how many are made in one trip, so that none blocks Redis for long.
+	// shadowBatch is the number of comparisons per trip. It is small, so that no trip blocks Redis for
+	// long.
 	shadowBatch = 16
 )
 
@@ -62,7 +63,7 @@ type shadowCounts struct {
 	full, failed                          atomic.Uint64 // comparisons left out
 }
 
-// newShadow returns nil if the rule has no shadow.
+// newShadow makes the shadow of a rule. It returns nil if the rule has none.
 func (l *Limiter) newShadow(r *Rule) (*shadow, error) {
 	if r.config.shadow == 0 || r.algorithm.Same(limit.SlidingLog()) {
 		return nil, nil
@@ -83,7 +84,7 @@ func (l *Limiter) newShadow(r *Rule) (*shadow, error) {
 	}, nil
 }
 
-// comparison is a decision to be compared.
+// comparison is a decision that is to be compared with the exact log's.
 type comparison struct {
 	shadow  *shadow
 	shard   *outage.Shard
@@ -93,10 +94,10 @@ type comparison struct {
 	clock   int64 // virtual time of the decision; 0 for Redis's own
 }
 
-// compare has a decision compared later, if its key is in the sample. It never waits.
+// compare queues a decision for comparison, if its key is in the sample. It never waits.
 func (s *shadow) compare(key *callKey, cost int64, d *limit.Decision) {
 	if s == nil || d.Degraded() || cost > s.quota || !s.sampled(key.said) {
-		return // a log cannot decide a cost above the limit, which a large burst may grant
+		return // a large burst may grant a cost above the limit, which a log cannot decide
 	}
 	c := comparison{shadow: s, shard: s.limiter.shardOf(key), key: s.limiter.keys.Key(s.name, key.inRedis()), cost: cost, allowed: d.Allowed}
 	if virtual := s.limiter.batching.VirtualClock; virtual != nil {
@@ -109,8 +110,8 @@ func (s *shadow) compare(key *callKey, cost int64, d *limit.Decision) {
 	}
 }
 
-// sampled returns the same result in every process, unlike this process's hasher. Different rules
-// sample different keys.
+// sampled reports whether a key is in the sample. It returns the same result in every process, because it
+// does not use this process's hasher. Different rules sample different keys.
 func (s *shadow) sampled(key string) bool {
 	return xxhash.Sum64String(key)^s.salt <= s.threshold
 }
@@ -127,7 +128,8 @@ func (l *Limiter) compareAll() {
 	}
 }
 
-// more adds comparisons that wait already. In virtual time, each may have another time.
+// more adds comparisons that already wait. In virtual time it adds none, because each may have another
+// time.
 func (l *Limiter) more(first comparison) []comparison {
 	batch := []comparison{first}
 	for first.clock == 0 && len(batch) < shadowBatch {
@@ -141,8 +143,8 @@ func (l *Limiter) more(first comparison) []comparison {
 	return batch
 }
 
-// compareBatch asks the exact log. Errors are only counted: users' decisions determine whether
-// Redis is lost.
+// compareBatch asks the exact log. It only counts errors, and does not report them to the breaker: users'
+// decisions determine whether Redis is lost.
 func (l *Limiter) compareBatch(batch []comparison) {
 	batch = slices.DeleteFunc(batch, func(c comparison) bool {
 		if c.shard.Breaker.Closed() {

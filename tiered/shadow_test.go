@@ -19,7 +19,7 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// compared is how many comparisons there have been, left out ones included.
+// compared returns the number of comparisons so far, including those that were left out.
 func (s *shadow) compared() int {
 	n := uint64(0)
 	for _, c := range []*atomic.Uint64{&s.agreed, &s.wronglyAllowed, &s.wronglyDenied, &s.full, &s.failed} {
@@ -28,7 +28,7 @@ func (s *shadow) compared() int {
 	return int(n)
 }
 
-// The error rate of a shadow is the one by comparison with an exact log of the same requests.
+// The error rate of a shadow equals the one that a comparison with an exact log of the same requests gives.
 func TestShadowCountsWhatTheExactLogSays(t *testing.T) {
 	clock := newVirtual()
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), VirtualClock(clock.now))
@@ -91,7 +91,7 @@ func TestShadowSample(t *testing.T) {
 	}
 }
 
-// holdLogs holds back commands for the exact log until it is closed.
+// holdLogs is a hook that delays commands to the exact log until released is closed.
 type holdLogs struct{ released chan struct{} }
 
 func (h holdLogs) DialHook(next redis.DialHook) redis.DialHook { return next }
@@ -111,8 +111,8 @@ func (h holdLogs) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	}
 }
 
-// Decisions do not wait for the comparison, however slow it is. If it cannot keep up, requests are
-// left out of it, and counted.
+// Decisions do not wait for the comparison, however slow it is. If the comparison cannot keep up, it leaves
+// requests out, and counts them.
 func TestShadowNeverHoldsDecisionsUp(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	hold := holdLogs{make(chan struct{})}
@@ -130,7 +130,7 @@ func TestShadowNeverHoldsDecisionsUp(t *testing.T) {
 			}
 		})
 	}
-	wg.Wait() // for ever, if decisions waited
+	wg.Wait() // would never return if decisions waited for the comparison
 	if full := r.shadow.full.Load(); full < callers*each-shadowQueue-shadowBatch {
 		t.Errorf("%v comparisons left out", full)
 	}

@@ -24,9 +24,9 @@ type Slot struct {
 	released atomic.Bool
 }
 
-// Release gives the units back. It returns once Redis has answered, or at the limiter's deadline; if
-// Redis cannot be reached, or the slot is about to expire, Redis is told in the background. Releasing
-// a slot again, or releasing a lost slot, does nothing.
+// Release gives the units back. It returns once Redis has answered, or at the limiter's deadline. If
+// Redis cannot be reached, or the slot is about to expire, Redis is told in the background. Releasing a
+// slot again, or releasing a lost slot, does nothing.
 func (s *Slot) Release() {
 	if s == nil || s.dry || s.released.Swap(true) {
 		return
@@ -34,7 +34,7 @@ func (s *Slot) Release() {
 	r := s.rule
 	l := r.limiter
 	shard := l.shardOf(&s.key)
-	by := time.Now().Add(l.config.deadline) // before now is read: the entry has no effect later than the table is told
+	by := time.Now().Add(l.config.deadline) // before now: the entry takes effect no later than the table assumes
 	now := l.now()
 	h, units, told := s.local.Release(now, l.unsettledUntil(now), shard.Breaker.Closed())
 	if told {
@@ -44,7 +44,7 @@ func (s *Slot) Release() {
 		switch now := l.now(); {
 		case err != nil:
 			h.Unknown(now, l.unsettledUntil(now))
-		case reply.Granted != units: // Redis had fewer: it has lost data
+		case reply.Granted != units: // Redis knew of fewer units, so it has lost data
 			h.Unknown(now, now)
 		default:
 			h.Left(now, reply.Remaining)
@@ -53,9 +53,9 @@ func (s *Slot) Release() {
 	r.unitsCameBack(&s.key)
 }
 
-// Held reports whether the slot is still held, that is, neither released nor expired. It costs no
-// more than reading a clock, and is correct even directly after this process was paused, before any
-// timer has fired. Call it before each step that must not be done without the slot.
+// Held reports whether the slot is still held, that is, neither released nor expired. Held only reads a
+// clock, and is correct even directly after this process was paused, before any timer has fired. Call it
+// before each step that must not be done without the slot.
 func (s *Slot) Held() bool {
 	switch {
 	case s == nil:
@@ -71,18 +71,18 @@ func (s *Slot) Held() bool {
 func (s *Slot) Lost() <-chan struct{} {
 	switch {
 	case s == nil:
-		return new(local.Slot[*Rule]).Ended() // it is not held
+		return new(local.Slot[*Rule]).Ended() // closed, because a nil slot is not held
 	case s.dry:
 		return nil
 	}
 	return s.local.Ended()
 }
 
-// SlotTTL sets how long slots of a limit of [limit.Concurrent] outlive their process, from 100 ms to
-// 10 minutes; the default is 10 seconds. Each process renews its slots three times per TTL, up to
-// 128 keys in a batch. A process that cannot renew them because it is paused loses its slots after the
-// TTL; [Slot.Held] then returns false. So does one that cannot reach Redis if the rule's outage policy
-// is [Deny]; under [Approximate] and [Allow] it keeps them.
+// SlotTTL sets how long slots of a limit of [limit.Concurrent] outlive their process, from 100 ms to 10
+// minutes; the default is 10 seconds. Each process renews its slots three times per TTL, up to 128 keys
+// in a batch. A process that cannot renew its slots because it is paused loses them after the TTL;
+// [Slot.Held] then returns false. A process that cannot reach Redis loses its slots if the rule's outage
+// policy is [Deny], and keeps them under [Approximate] and [Allow].
 //
 // A short TTL frees the slots of a crashed process sooner; a long one lets processes keep their
 // slots through longer pauses.
@@ -100,8 +100,8 @@ const (
 	// slotDenialLife is how long a denial is remembered. It is short because slots may be released
 	// at any time.
 	slotDenialLife = 25 * time.Millisecond
-	// acquireAgain is the interval at which to ask again for slots that other processes hold,
-	// because Redis does not report their release.
+	// acquireAgain is the interval at which to ask again for slots that other processes hold, because
+	// Redis does not report when they are released.
 	acquireAgain = 50 * time.Millisecond
 )
 

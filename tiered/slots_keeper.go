@@ -25,7 +25,7 @@ const (
 	renewals = 3
 	// renewalsAfterFailure is the number of attempts per TTL after a renewal has failed.
 	renewalsAfterFailure = 12
-	// statementsAtOnce is the number of trips with statements that may be in flight at once.
+	// statementsAtOnce is the largest number of trips with statements in flight at the same time.
 	statementsAtOnce = 8
 )
 
@@ -34,7 +34,7 @@ type slotKeeper struct {
 	table  *local.Slots[*Rule]
 	holder remote.Holder
 	wake   wake.Signal
-	third  atomic.Int64 // a third of the shortest TTL, in ns; 0: there is no rule with slots
+	third  atomic.Int64 // a third of the shortest TTL, in ns; 0: no rule has slots
 
 	mu     sync.Mutex // guards the fields below
 	closed bool
@@ -64,16 +64,16 @@ func (l *Limiter) startSlots(ttl time.Duration) {
 	k.wake.Send()
 }
 
-// keepSlots runs in the background. It renews slots in Redis, sends the statements that are due, and
-// ends slots that are lost. It does not wait for Redis: slots also end in time while a statement is
-// in flight, which may take as long as the deadline.
+// keepSlots runs in the background. It renews slots in Redis, sends the statements that are due, and ends
+// slots that are lost. It does not wait for Redis, so slots end in time even while a statement is in
+// flight, which may take as long as the deadline.
 func (l *Limiter) keepSlots() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	none := func(local.HeldKey) bool { return false }
 	told, telling := make(chan bool, 1), false // the result of the statements in flight, and whether there are any
-	renewing, renewAt := false, l.now()        // whether they renew, and when the next renewal is due
-	retryAt := int64(0)                        // when it is due if the one in flight fails
+	renewing, renewAt := false, l.now()        // whether those statements renew, and when the next renewal is due
+	retryAt := int64(0)                        // when the next renewal is due if the one in flight fails
 	for {
 		select {
 		case <-l.ctx.Done():
@@ -109,7 +109,8 @@ func (l *Limiter) keepSlots() {
 	}
 }
 
-// canTell reports whether statements about a key can be sent, which they cannot while its Redis is lost.
+// canTell reports whether statements about a key can be sent. They cannot be sent while the key's Redis
+// is lost.
 func (l *Limiter) canTell(key local.HeldKey) bool {
 	return l.shards.Of(remote.UserKey(key.Key)).Breaker.Closed()
 }
@@ -119,8 +120,8 @@ func (l *Limiter) doubtSlots(s *outage.Shard) {
 	l.slots.table.Doubt(l.now(), func(key local.HeldKey) bool { return l.shards.Of(remote.UserKey(key.Key)) == s })
 }
 
-// tellSlots sends the statements that are due, and waits for their answers. It renews no slots. Once ctx has
-// ended, it sends none of the rest, and these are not due again.
+// tellSlots sends the statements that are due, and waits for their answers. It renews no slots. Once ctx
+// has ended, it does not send the remaining statements, and they are not due again.
 func (l *Limiter) tellSlots(ctx context.Context, now int64) {
 	l.tellAll(ctx, l.slots.table.Statements(now, false, l.canTell))
 }
@@ -182,7 +183,7 @@ func (l *Limiter) tellBatch(batch []local.Statement[*Rule]) error {
 		}
 		s.Answered(now, l.slotsTill(sent, s.TTL), replies[i].Granted, replies[i].Remaining)
 		if s.Absolute {
-			l.lines.release(s.Held.Rule, remote.UserKey(s.Held.Key)) // the first waiter asks again
+			l.lines.release(s.Held.Rule, remote.UserKey(s.Held.Key)) // so that the first waiter asks again
 		}
 	}
 	return failed
@@ -194,12 +195,12 @@ func (l *Limiter) slotNow() int64 {
 	return now - now%int64(time.Microsecond)
 }
 
-// slotsTill returns the time until which this process may rely on slots that Redis keeps for ttl.
-// sent is when the request was sent. The result is before the slots expire in Redis, even if the two
+// slotsTill returns the time until which this process may rely on slots that Redis keeps for ttl. sent is
+// the time at which the request was sent. The result is before the slots expire in Redis, even if the two
 // clocks run at slightly different speeds.
 func (l *Limiter) slotsTill(sent int64, ttl time.Duration) int64 {
 	if l.config.virtualClock != nil {
-		return math.MaxInt64 // in virtual time no keeper runs that could renew them, see roundOfSlots
+		return math.MaxInt64 // in virtual time no keeper could renew them; see roundOfSlots
 	}
 	return sent + int64(ttl-ttl/lease.Drift)
 }
@@ -214,8 +215,8 @@ func (l *Limiter) unsettledUntil(now int64) int64 {
 	return now + int64(l.config.deadline+time.Microsecond) // Redis's clock counts µs
 }
 
-// roundOfSlots replaces the keeper in virtual time, which may advance in steps of hours. Before a
-// request it tells Redis what is held.
+// roundOfSlots replaces the keeper in virtual time, which may advance in steps of hours. It is called
+// before each request, and tells Redis what is held.
 func (l *Limiter) roundOfSlots() {
 	if l.config.virtualClock == nil {
 		return
@@ -230,14 +231,15 @@ func (l *Limiter) roundOfSlots() {
 	l.tellSlots(context.Background(), now)
 }
 
-// isClosed reports whether closeSlots tells Redis what is left to tell, instead of the keeper.
+// isClosed reports whether closeSlots has taken over from the keeper, and tells Redis what remains to be
+// told.
 func (k *slotKeeper) isClosed() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.closed
 }
 
-// closeSlots releases all slots (law 12), or logs of how many keys it cannot.
+// closeSlots releases all slots (law 12). It logs the number of keys whose slots it could not release.
 func (l *Limiter) closeSlots() {
 	k := &l.slots
 	k.mu.Lock()
@@ -250,12 +252,13 @@ func (l *Limiter) closeSlots() {
 	}
 }
 
-// tellSlotsEnded tells Redis that all slots have ended. A statement whose answer was lost is sent again
-// when the earlier one can no longer take effect, which is after the deadline. tellSlotsEnded gives up if
-// Redis is lost or has confirmed nothing for three deadlines; and so early that Close has time for the rest.
+// tellSlotsEnded tells Redis that all slots have ended. It sends a statement whose answer was lost again
+// when the earlier one can no longer take effect, which is after the deadline. It gives up if Redis is
+// lost or has confirmed nothing for three deadlines. It also gives up early enough to leave Close time
+// for its other steps.
 func (l *Limiter) tellSlotsEnded() {
 	k := &l.slots
-	const retried = 3 // deadlines: of the lost answer, of the wait that follows, and of the second attempt
+	const retried = 3 // deadlines: the lost answer, the wait that follows, and the second attempt
 	until := time.Now().Add(retried * l.config.deadline)
 	within, cancel := context.WithTimeout(context.Background(), l.config.deadline+closeWithin/2)
 	defer cancel()

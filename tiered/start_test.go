@@ -39,7 +39,7 @@ func listen(t *testing.T, answer func(net.Conn)) (addr string) {
 	return l.Addr().String()
 }
 
-// New reports errors that waiting would not fix at once, each with its own text.
+// New reports, at once and each with its own text, the errors that waiting would not fix.
 func TestNewSaysWhatIsWrongWithRedis(t *testing.T) {
 	secured := redistest.Start(t)
 	if err := secured.Client(t).ConfigSet(context.Background(), "requirepass", "right").Err(); err != nil {

@@ -11,26 +11,25 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// Stats has a limiter's counters since it was made, and its state. Counters never decrease. They
-// are read one after another while decisions are made, so they may be inconsistent by the decisions
-// in between.
+// Stats has a limiter's counters since it was made, and its state. Counters never decrease. They are read
+// one after another while decisions are made, so they may differ by the decisions made in between.
 //
-// Package promlimit exports all of it to Prometheus, module otellimit to OpenTelemetry.
+// Package promlimit exports all of Stats to Prometheus, and module otellimit to OpenTelemetry.
 type Stats struct {
 	// Since is the time at which the limiter was made, with all counters at 0.
 	Since time.Time
 	// State is [Limiter.State].
 	State State
-	// TimeInState is how long the limiter has been in each state. It lags behind State by some
-	// milliseconds when that changes.
+	// TimeInState is how long the limiter has been in each state. After a change of State, it is out of
+	// date for some milliseconds.
 	TimeInState map[State]time.Duration
 	// FleetSize is [Limiter.FleetSize].
 	FleetSize int
-	// Shards has an element for each master of a Cluster that holds slots; without a Cluster it
-	// has one.
+	// Shards has an element for each master of a Cluster that holds slots. Without a Cluster it has one
+	// element.
 	Shards []ShardStats
 
-	// Rules is sorted by name. All rules of one name, see [Rule.WithLimit], are counted together.
+	// Rules is sorted by name. All rules of one name are counted together; see [Rule.WithLimit].
 	Rules []RuleStats
 	// Sources has the files, or other sources, that rules were loaded from, sorted by name; see
 	// [Limiter.SourceLoaded]. It is nil if there are none.
@@ -41,9 +40,10 @@ type Stats struct {
 	// Missed counts decisions that Redis should have made and did not, while it was not lost. The
 	// rules' outage policies made them.
 	Missed MissedStats
-	// Outages is how often a circuit breaker opened; each master of a Cluster has one.
+	// Outages is the number of times that a circuit breaker opened. Each master of a Cluster has its own
+	// breaker.
 	Outages uint64
-	// MemoryLosses is how often Redis was found to have lost its data, or a part of it.
+	// MemoryLosses is the number of times that Redis was found to have lost its data, or a part of it.
 	MemoryLosses uint64
 	// UnchargedUnits is the number of units that were granted without Redis and are still to be
 	// charged there.
@@ -56,28 +56,28 @@ type Stats struct {
 	RememberedDenials int
 	// LeasedUnits is the number of units that this process has on lease and has not spent.
 	LeasedUnits int64
-	// Holds has the numbers of holds, for costs that are known afterwards, see [Rule.Hold].
+	// Holds has the numbers of holds, for costs that are known afterwards; see [Rule.Hold].
 	Holds HoldStats
-	// Slots has the numbers of slots of concurrency limits, see [Rule.Acquire].
+	// Slots has the numbers of slots of concurrency limits; see [Rule.Acquire].
 	Slots SlotStats
 }
 
-// SlotStats is what this process holds of limits of [limit.Concurrent].
+// SlotStats says what this process holds under limits of [limit.Concurrent].
 type SlotStats struct {
-	// Units are held now.
+	// Units is the number of units that are held now.
 	Units int64
 	// Lost is the number of slots that were lost before they were released, because Redis could not
 	// be told in time that this process is alive.
 	Lost uint64
 }
 
-// ShardStats is the state of a master of a Cluster, or of the one node.
+// ShardStats is the state of one master of a Cluster, or of the single node.
 type ShardStats struct {
-	// Master is its address, "host:port"; it is empty without a Cluster.
+	// Master is the master's address, "host:port". It is empty without a Cluster.
 	Master string
-	// State says who decides for its keys.
+	// State says who decides for the master's keys.
 	State State
-	// Breaker is the state of its circuit breaker.
+	// Breaker is the state of the master's circuit breaker.
 	Breaker BreakerState
 }
 
@@ -99,16 +99,16 @@ func (s BreakerState) String() string { return breaker.State(s).String() }
 // RuleStats counts the decisions of all rules of one name.
 type RuleStats struct {
 	Name string
-	// Decisions has an element for each tier, in the order of [limit.Tier]. It counts rules that
-	// are not on a dry run, and is nil if there is none.
+	// Decisions has an element for each tier, in the order of [limit.Tier]. It counts rules that are not
+	// on a dry run, and is nil if there are no such rules.
 	Decisions []TierStats
-	// DryRun is the same for rules on a dry run, see [DryRun]. Allowed and Denied say what the
-	// decisions would have been. It is nil if there is no such rule.
+	// DryRun is the same for rules on a dry run; see [DryRun]. Allowed and Denied say what the decisions
+	// would have been. It is nil if there are no such rules.
 	DryRun []TierStats
 	// Errors counts calls that ended with an error instead of a decision.
 	Errors ErrorStats
-	// Shadow compares decisions with those of the exact log, see [Shadow]. It is nil if no rule
-	// of the name has one.
+	// Shadow compares decisions with those of the exact log; see [Shadow]. It is nil if no rule of the
+	// name has a shadow.
 	Shadow *ShadowStats
 }
 
@@ -116,14 +116,14 @@ type RuleStats struct {
 type TierStats struct {
 	Tier            limit.Tier
 	Allowed, Denied uint64
-	// HeldBack counts decisions that would have allowed a request which another rule denied, see
+	// HeldBack counts decisions that would have allowed a request which another rule denied; see
 	// [Limiter.AllowAll].
 	HeldBack uint64
 }
 
 // ErrorStats counts calls that ended with an error, by reason.
 type ErrorStats struct {
-	Invalid   uint64 // a mistake of the caller: the key, the cost, the life of a hold, or a rule that does not go with the call
+	Invalid   uint64 // a mistake of the caller: the key, the cost, the life of a hold, or a wrong rule for the call
 	Cancelled uint64 // the caller's context ended before there was an answer
 	Closed    uint64 // the limiter was closed
 	Other     uint64
@@ -135,17 +135,19 @@ func (e ErrorStats) Total() uint64 { return e.Invalid + e.Cancelled + e.Closed +
 // ShadowStats compares decisions of sampled keys with those of the exact log.
 type ShadowStats struct {
 	Agreed, WronglyAllowed, WronglyDenied uint64
-	// Comparisons that were not made, because too many waited, or because asking the log failed.
+	// LeftOutQueueFull and LeftOutError count comparisons that were not made, because too many waited, or
+	// because asking the log failed.
 	LeftOutQueueFull, LeftOutError uint64
 }
 
 // SourceStats has the results of loading rules from a source, such as a file.
 type SourceStats struct {
 	Name string
-	// Loads is how often its rules were put in force, Failures how often they could not be.
+	// Loads is how often the source's rules were put in force, and Failures is how often they could not
+	// be.
 	Loads, Failures uint64
-	// InForce reports whether the last attempt to load the source succeeded, so that its rules as last
-	// read are in force.
+	// InForce reports whether the last attempt to load the source succeeded, so that the rules last read
+	// are in force.
 	InForce bool
 	// LastSuccess is the time at which the rules in force were loaded, or zero if none ever were.
 	LastSuccess time.Time
@@ -165,8 +167,8 @@ type TripStats struct {
 
 // MissedStats counts decisions that Redis should have made and did not, by reason.
 type MissedStats struct {
-	NoRoom    uint64 // more calls waited than Redis could have decided in time
-	NotInTime uint64 // no answer before the deadline, or none to be expected, or an error
+	NoRoom    uint64 // more calls waited than Redis could decide in time
+	NotInTime uint64 // no answer before the deadline, or none expected, or an error
 	OwnTime   uint64 // no answer within the time that the program gave the call, see DecideBy
 }
 
@@ -174,8 +176,8 @@ type MissedStats struct {
 type Histogram struct {
 	// Bounds are the upper bounds of the buckets, inclusive and ascending.
 	Bounds []float64
-	// Counts has the number of values in each bucket. Unlike Prometheus's, a bucket does not
-	// include those below it. There is one more than bounds: the last bucket has no bound.
+	// Counts has the number of values in each bucket. Unlike in Prometheus, a bucket does not include the
+	// buckets below it. There is one more count than bounds: the last bucket has no bound.
 	Counts []uint64
 	// Sum is the sum of all values.
 	Sum float64
@@ -189,10 +191,10 @@ func (h Histogram) Count() (n uint64) {
 	return n
 }
 
-// Stats returns the limiter's counters and state. It makes no trip to Redis and delays no decision.
-// It reads all counters of all rules, which takes some microseconds per rule, so do not call it for
-// every request. The result belongs to the caller. After Close it returns the counters up to then.
-// Stats is safe for concurrent use.
+// Stats returns the limiter's counters and state. It makes no trip to Redis and delays no decision. It
+// reads all counters of all rules, which takes some microseconds per rule, so do not call it for every
+// request. The result belongs to the caller. After Close, Stats returns the counters as of Close. Stats
+// is safe for concurrent use.
 func (l *Limiter) Stats() Stats {
 	c, counts := l.metrics, &l.shards.Counts
 	s := Stats{
@@ -255,9 +257,9 @@ func (r *ruleCounters) stats(name string) RuleStats {
 	return s
 }
 
-// SourceLoaded tells [Stats] that rules were loaded from a source, such as a file, which is named
-// by its path, and put in force (see [Limiter.PutInForceFrom]); or, with an error, that they could
-// not be. Package rulesfile calls it. Programs that load rules from elsewhere may call it, too. It
+// SourceLoaded records for [Stats] that rules were loaded from a source, such as a file (named by its
+// path), and put in force; see [Limiter.PutInForceFrom]. With an error, it records that they could not be
+// put in force. Package rulesfile calls it. Programs that load rules from elsewhere may call it, too. It
 // is safe for concurrent use.
 func (l *Limiter) SourceLoaded(source string, err error) {
 	c := l.metrics

@@ -16,7 +16,7 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// ruleStats is what the rules of a name have decided.
+// ruleStats returns the statistics of the rules with the given name.
 func ruleStats(l *Limiter, name string) RuleStats {
 	for _, r := range l.Stats().Rules {
 		if r.Name == name {
@@ -130,7 +130,7 @@ func TestStatsOfACluster(t *testing.T) {
 	}
 }
 
-// Values fall into the bucket whose bound they do not exceed.
+// A value falls into the first bucket whose bound it does not exceed.
 func TestHistogram(t *testing.T) {
 	h := newHistogram([]float64{1, 4})
 	for _, v := range []float64{0.5, 1, 1.5, 4, 5, 100} {
@@ -140,13 +140,13 @@ func TestHistogram(t *testing.T) {
 	if !slices.Equal(got.Counts, []uint64{2, 2, 2}) || got.Sum != 112 || got.Count() != 6 {
 		t.Errorf("%+v", got)
 	}
-	got.Bounds[0] = 3 // is the caller's
+	got.Bounds[0] = 3 // the slice belongs to the caller
 	if h.bounds[0] != 1 {
 		t.Error("changing what Stats returned changes the histogram")
 	}
 }
 
-// Stats may be called while rules are made and decide, and loses nothing.
+// Stats may be called while rules are made and decide, and misses no decision.
 func TestStatsWhileDeciding(t *testing.T) {
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), VirtualClock(newVirtual().now))
 	var stop atomic.Bool

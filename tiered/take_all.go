@@ -16,19 +16,19 @@ import (
 //   - are held, as by [Rule.Hold], if the request has a Hold;
 //   - are charged for good otherwise.
 //
-// TakeAll returns a grant for each request, with its slot or hold, or nil if the requests are denied,
-// and a decision for each, as AllowAll does. End the grants with [Grants.Settle] or [Grants.End], or
-// end each hold and slot by itself.
+// TakeAll returns a grant for each request, with its slot or hold, or nil if the requests are denied. It
+// also returns a decision for each request, as AllowAll does. End the grants with [Grants.Settle] or
+// [Grants.End], or end each hold and slot by itself.
 //
-// If a request is denied on a Cluster, units that were already taken in other hash slots are given
-// back, within the deadline or later. Their holds and slots are always given back, even if answers
-// are lost. But if the answer to a refund of units that were charged for good is lost, those units
-// may stay charged until they leave the window.
+// If a request is denied on a Cluster, units that were already taken in other hash slots are given back,
+// within the deadline or later. Units in holds and slots are always given back, even if answers are lost.
+// But if the answer to a refund of units that were charged for good is lost, those units may stay charged
+// until they leave the window.
 //
-// Errors and deadline are those of AllowAll and [Rule.Hold]; in addition, errors wrap
-// [limit.ErrNotForLimit] if a request with a limit of limit.Concurrent has a Hold. If a request
-// acquires a slot and ctx ends after Redis was asked, the call continues and returns the grants
-// without an error, because otherwise it would not be known whether the slot was acquired.
+// Errors and deadline are those of AllowAll and [Rule.Hold]. In addition, errors wrap
+// [limit.ErrNotForLimit] if a request with a limit of limit.Concurrent has a Hold. If a request acquires
+// a slot and ctx ends after Redis was asked, the call continues and returns the grants without an error,
+// because otherwise nobody would know whether the slot was acquired.
 func (l *Limiter) TakeAll(ctx context.Context, requests ...Request) (Grants, []limit.Decision, error) {
 	grants := make(Grants, len(requests))
 	decisions, err := l.decideTogether(ctx, requests, grants)
@@ -41,23 +41,23 @@ func (l *Limiter) TakeAll(ctx context.Context, requests ...Request) (Grants, []l
 	return grants, decisions, nil
 }
 
-// Grant is the hold or slot that a request of [Limiter.TakeAll] was granted. If its units were charged
-// for good, both fields are nil.
+// Grant is the hold or slot that a request of [Limiter.TakeAll] was granted. If the request's units were
+// charged for good, both fields are nil.
 type Grant struct {
-	Hold *Hold // of a request with a Hold
-	Slot *Slot // of a request whose rule has a limit of [limit.Concurrent]
+	Hold *Hold // if the request has a Hold
+	Slot *Slot // if the request's rule has a limit of [limit.Concurrent]
 }
 
-// Grants has a [Grant] for each request of a [Limiter.TakeAll], in the order of the requests. Its
-// methods end or extend all grants at the same time, so that they share trips to Redis. They may be
+// Grants has a [Grant] for each request of a [Limiter.TakeAll], in the order of the requests. Its methods
+// end or extend all grants at the same time, so that the grants share trips to Redis. The methods may be
 // called on nil Grants, and are safe for concurrent use.
 type Grants []Grant
 
 // Settle settles each hold with the given number of units, and releases all slots. If holds used
 // different numbers of units, settle each by itself, and then call [Grants.End].
 //
-// Errors are those of [Hold.Settle]. If units is out of range, nothing changes. After any other error,
-// which is that of one or more holds, the other holds are settled and all slots are released.
+// Errors are those of [Hold.Settle]. If units is out of range, nothing changes. Any other error comes
+// from one or more of the holds; the other holds are settled and all slots are released nevertheless.
 func (g Grants) Settle(ctx context.Context, units int64) error {
 	if err := checkUsed(units); err != nil {
 		return err
@@ -72,12 +72,12 @@ func (g Grants) End(ctx context.Context) error {
 }
 
 // Extend extends all holds, as [Hold.Extend] does. Slots need no extension: they last until they are
-// released. An error is that of one or more holds; the others are extended.
+// released. An error comes from one or more of the holds; the others are extended nevertheless.
 func (g Grants) Extend(ctx context.Context, life time.Duration) error {
 	return g.each(func(h *Hold) error { return h.Extend(ctx, life) }, nil)
 }
 
-// each calls hold for all holds and slot, if not nil, for all slots, at the same time.
+// each calls hold for all holds and, if slot is not nil, slot for all slots, all at the same time.
 func (g Grants) each(hold func(*Hold) error, slot func(*Slot)) error {
 	errs := make([]error, len(g))
 	var trips sync.WaitGroup

@@ -16,11 +16,11 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// takers are rules of all three kinds, and what is left of each.
+// takers has rules of all three kinds, and the keys to ask for.
 type takers struct {
 	limiter                 *Limiter
 	rate, tokens, streams   *Rule
-	rates, tokensOf, stream string // their keys, of a Redis slot each
+	rates, tokensOf, stream string // in a Redis slot each
 }
 
 func newTakers(t testing.TB, l *Limiter, policy OutagePolicy, streamTTL time.Duration) *takers {
@@ -33,8 +33,9 @@ func newTakers(t testing.TB, l *Limiter, policy OutagePolicy, streamTTL time.Dur
 	}
 }
 
-// take takes one request, so many tokens and one stream. It asks in any order, as on a Cluster what
-// comes later may deny what was granted before, and returns all in this one.
+// take takes one request, the given number of tokens, and one stream. It asks in a random order, because on a
+// Cluster a later request may deny what an earlier one was granted. It returns the results in the order of the
+// rules.
 func (s *takers) take(tokens int64) (Grants, []limit.Decision, error) {
 	requests := []Request{
 		{Rule: s.rate, Key: s.rates, Cost: 1},
@@ -62,7 +63,7 @@ func (s *takers) take(tokens int64) (Grants, []limit.Decision, error) {
 	return inOrder, decided, nil
 }
 
-// left is what is left, without what this process remembers.
+// left returns the free units of each rule, without this process's remembered denials.
 func (s *takers) left(t testing.TB) string {
 	t.Helper()
 	free := func(r *Rule, key string) int64 {
@@ -76,8 +77,8 @@ func (s *takers) left(t testing.TB) string {
 	return fmt.Sprint(free(s.rate, s.rates), free(s.tokens, s.tokensOf), free(s.streams, s.stream))
 }
 
-// Law 9: TakeAll charges, holds and acquires the units of all requests or of none, whichever of them is
-// denied; and one call ends all grants.
+// Law 9: TakeAll charges, holds and acquires the units of all requests or of none, whichever of them is denied.
+// One call ends all grants.
 func TestLaw9TakeAll(t *testing.T) {
 	t.Parallel()
 	for name, client := range map[string]redis.UniversalClient{
@@ -172,7 +173,7 @@ func TestTakeAllIsOneTrip(t *testing.T) {
 	}
 }
 
-// A rule on a dry run never denies the others, whatever its kind, and its grants end with theirs.
+// A rule on a dry run never denies the other requests, whatever its kind, and its grants end with theirs.
 func TestTakeAllBesideDryRuns(t *testing.T) {
 	ctx := context.Background()
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix())
@@ -208,8 +209,8 @@ func TestTakeAllBesideDryRuns(t *testing.T) {
 	}
 }
 
-// Laws 3, 9 and 13: whichever answers are lost, for groups in one slot of the Cluster or several, in
-// the end nothing is held, and settled units are charged once.
+// Laws 3, 9 and 13: whichever answers are lost, in the end nothing is held, and settled units are charged once.
+// That is true for groups in one slot of a Cluster and in several.
 func TestLaw9TakeAllWithLostAnswers(t *testing.T) {
 	t.Parallel()
 	node, cluster := redistest.Shared(t), redistest.StartCluster(t, 3)
@@ -218,7 +219,7 @@ func TestLaw9TakeAllWithLostAnswers(t *testing.T) {
 		"a Cluster": {cluster.Client(t), cluster.Client(t)},
 	} {
 		t.Run(name, func(t *testing.T) {
-			lose, prefix, ttl := &losing{later: clients[1]}, redistest.Prefix(), 10*time.Minute // what leaks is there for longer than the test
+			lose, prefix, ttl := &losing{later: clients[1]}, redistest.Prefix(), 10*time.Minute // longer than the test, which notices leaks
 			clients[0].AddHook(lose)
 			l := newLimiterOn(t, clients[0], prefix, Deadline(20*time.Millisecond), RememberDenials(0))
 			s := newTakers(t, l, Deny, ttl)
@@ -293,8 +294,8 @@ func TestLaw9TakeAllWithLostAnswers(t *testing.T) {
 	}
 }
 
-// Law 11: in an outage, each request is decided by the policy of its rule, and all or none are
-// granted. What was granted without Redis is settled and released like the rest.
+// Law 11: in an outage, the policy of its rule decides about each request, and all or none are granted. Units
+// that were granted without Redis are settled and released like all others.
 func TestLaw11TakeAllWithoutRedis(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

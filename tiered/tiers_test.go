@@ -38,8 +38,8 @@ func mustAllow(t testing.TB, r *Rule, key string, cost int64) limit.Decision {
 	return d
 }
 
-// Law 2: a denial is remembered, and repeated locally without a trip, for no longer than Redis said.
-// It does not apply to smaller costs, other keys or other limits.
+// Law 2: a denial is remembered, and repeated without a trip for no longer than Redis said. It does not apply to
+// smaller costs, other keys or other limits.
 func TestLaw2DenialsAreRemembered(t *testing.T) {
 	clock := newVirtual()
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), VirtualClock(clock.now))
@@ -89,9 +89,9 @@ func TestLaw2DenialsAreRemembered(t *testing.T) {
 	}
 }
 
-// Law 2: instances that share a Redis and remember denials decide, request by request, as if every
-// request had gone to Redis. A denial from memory is one that Redis would have made at that instant,
-// whatever the other instances have done, and its wait is no longer than Redis's.
+// Law 2: instances that share a Redis and remember denials decide each request as if it had gone to Redis. Redis
+// would have made each denial from memory at that instant, too, whatever the other instances have done, and the
+// denial's wait is no longer than Redis's.
 func TestLaw2RememberingChangesNoDecision(t *testing.T) {
 	t.Parallel()
 	server, prefix := redistest.Shared(t), redistest.Prefix()
@@ -108,15 +108,15 @@ func TestLaw2RememberingChangesNoDecision(t *testing.T) {
 			rules++
 			local += rememberingChangesNothing(t, clock, instances, fmt.Sprint("r", rules), a)
 		})
-		// They are about a thousand. There are as many cases unless RAPID_CHECKS says fewer.
+		// About a thousand decisions are local. There are at least 100 cases unless RAPID_CHECKS sets fewer.
 		if local < 200 && cases >= 100 {
 			t.Errorf("%v: only %d decisions were local: the test shows little", a, local)
 		}
 	}
 }
 
-// rememberingChangesNothing compares one history with the model's, and returns how many of its
-// decisions were made from memory.
+// rememberingChangesNothing compares one history with the model's, and returns how many decisions were made from
+// memory.
 func rememberingChangesNothing(t *rapid.T, clock *virtual, instances []*Limiter, name string, a limit.Algorithm) (local int) {
 	quota := rapid.Int64Range(1, 12).Draw(t, "quota")
 	window := rapid.Int64Range(1, 4000).Draw(t, "window in ms")
@@ -214,7 +214,7 @@ func TestAlgorithmIsChosenByTheLimitsSize(t *testing.T) {
 
 func errorOf(_ limit.Decision, err error) error { return err }
 
-// Law 12: Close leaves the fleet and no goroutine behind.
+// Law 12: Close leaves the fleet, and leaves no goroutine behind.
 func TestLaw12CloseLeavesNothingBehind(t *testing.T) {
 	server, prefix := redistest.Shared(t), redistest.Prefix()
 	stays := newLimiterOn(t, server.Client(t), prefix)
@@ -247,7 +247,7 @@ func TestLaw12CloseLeavesNothingBehind(t *testing.T) {
 	if _, err := r.WithOutage(Allow); !errors.Is(err, limit.ErrClosed) {
 		t.Errorf("WithOutage after Close: %v", err)
 	}
-	// At once, not only when its heartbeat has aged.
+	// Close removes the instance at once, before its heartbeat has expired.
 	if n, err := client.ZCard(context.Background(), prefix+":{%fleet}").Result(); n != 1 || err != nil {
 		t.Errorf("%d instances after Close, %v", n, err)
 	}

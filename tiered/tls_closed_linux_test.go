@@ -14,8 +14,9 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// Law 3: decisions and heartbeats go over connections that the server has not closed, with TLS, too, and are charged
-// once. Redis closes connections that are idle (timeout) or that somebody kills, and all of them when it is restarted.
+// Law 3: decisions and heartbeats use only connections that the server has not closed, also with TLS, and are
+// charged once. Redis closes connections that are idle (timeout) or that somebody kills, and all connections when
+// it is restarted.
 func TestLaw3ConnectionsWithTLSThatTheServerHasClosed(t *testing.T) {
 	t.Parallel()
 	for name, protocol := range map[string]int{"RESP2": 2, "RESP3": 3} {

@@ -18,9 +18,8 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// TLS works with a private certificate authority and with client certificates. Each mistake with it
-// is an error at start that says what is wrong or, if it looks like an unreachable Redis, a reason
-// in the log.
+// TLS works with a private certificate authority and with client certificates. Each mistake with TLS is an error
+// at start that says what is wrong. If it looks like an unreachable Redis, the log gives the reason instead.
 func TestTLS(t *testing.T) {
 	t.Parallel()
 	server := redistest.StartTLS(t)
@@ -33,7 +32,7 @@ func TestTLS(t *testing.T) {
 		config   *tls.Config
 		password string
 		err      error
-		says     string // in the error, or in the log
+		says     string // expected in the error or in the log
 	}{
 		"all right":            {addr: server.TLSAddr, config: &tls.Config{RootCAs: server.CA}, password: "right"},
 		"by name":              {addr: server.TLSAddr, config: &tls.Config{RootCAs: server.CA, ServerName: server.Host}, password: "right"},
@@ -52,7 +51,7 @@ func TestTLS(t *testing.T) {
 			l, err := Open(&redis.UniversalOptions{Addrs: []string{c.addr}, TLSConfig: c.config, Password: c.password},
 				Prefix(redistest.Prefix()), Deadline(5*time.Second), Logger(slog.New(slog.NewTextHandler(&log, nil))))
 			if name == "no TLS there" && errors.Is(err, limit.ErrNotRedis) {
-				return // some servers answer, in plain text, and others wait for more
+				return // some servers answer in plain text, and others wait for more
 			}
 			if !errors.Is(err, c.err) {
 				t.Fatalf("error %v, want %v", err, c.err)
@@ -70,7 +69,7 @@ func TestTLS(t *testing.T) {
 					t.Error(err)
 				}
 			}
-			told += log.String() // nobody writes it any more
+			told += log.String() // no goroutine writes to it any more
 			if !strings.Contains(told, c.says) {
 				t.Errorf("%q is not told: %s", c.says, told)
 			}

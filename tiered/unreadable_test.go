@@ -13,8 +13,8 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// Requests for a key that cannot be read are decided by the outage policy, and the breaker stays
-// closed. The log names the rule and the remedy, but not the key; and the remedy works.
+// If a key cannot be read, the outage policy decides about it, and the breaker stays closed. The log names the
+// rule and the remedy, but not the key. The remedy works.
 func TestAnUnreadableKeyIsResetByItsOwner(t *testing.T) {
 	client, ctx := redistest.Shared(t).Client(t), context.Background()
 	var log bytes.Buffer
@@ -41,8 +41,8 @@ func TestAnUnreadableKeyIsResetByItsOwner(t *testing.T) {
 	}
 }
 
-// Laws 3 and 7: a key that cannot be read does not affect the others of the same AllowEach: Redis
-// decides them, and charges them once.
+// Laws 3 and 7: a key that cannot be read does not affect the other keys of the same AllowEach. Redis decides
+// about these, and charges them once.
 func TestLaw3AllowEachBesideAnUnreadableKey(t *testing.T) {
 	server, prefix := redistest.Shared(t), redistest.Prefix()
 	client, ctx := server.Client(t), context.Background()
@@ -64,15 +64,15 @@ func TestLaw3AllowEachBesideAnUnreadableKey(t *testing.T) {
 	}
 }
 
-// Law 7: slots of a key that cannot be read are lost after their TTL, and those of other keys, which
-// are renewed in the same trips, are kept.
+// Law 7: slots of a key that cannot be read are lost after their TTL. Slots of other keys, which are renewed in
+// the same trips, are kept.
 func TestLaw7SlotsBesideAnUnreadableKey(t *testing.T) {
 	redistest.InBubble(t, func(t *testing.T, bubble *redistest.Bubble) {
 		const ttl = 300 * time.Millisecond
 		client, prefix := bubble.Client(t), redistest.Prefix()
 		r := newRule(t, newLimiterOn(t, client, prefix), "jobs", limit.Concurrent(5), SlotTTL(ttl))
 		lost, kept := mustAcquire(t, r, "a", 1), mustAcquire(t, r, "b", 1)
-		synctest.Wait() // for renewals: the stand-in runs other commands while it runs the script
+		synctest.Wait() // lets renewals end, because the stand-in runs other commands in the middle of the script
 		client.Set(t.Context(), prefix+":{a}:jobs:slots", "damaged", time.Minute)
 		redistest.Eventually(t, "the slot of the unreadable key is lost", func() bool { return !lost.Held() })
 		for until := time.Now().Add(2 * ttl); time.Now().Before(until); time.Sleep(time.Millisecond) {

@@ -11,7 +11,7 @@ import (
 type UnsettledPolicy uint8
 
 const (
-	// Keep, the default, leaves the held units charged until they leave the window. Use it if they
+	// Keep, the default, leaves the held units charged until they leave the window. Use it if the units
 	// have most likely been used.
 	Keep UnsettledPolicy = iota
 	// GiveBack gives the held units back. Use it if an unfinished job costs nothing. The next

@@ -13,28 +13,28 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// Wait waits until a cost is granted, and charges it. If that is not possible before ctx's
-// deadline, it returns at once with [limit.ErrWouldExceedDeadline] and charges nothing; the
-// decision's RetryAfter is then the earliest time at which it is possible. If this process
-// remembers the denial of a smaller cost, Wait uses that denial's RetryAfter, and asks Redis for
-// the larger cost only after that time.
+// Wait waits until a cost is granted, and charges it. If the cost cannot be granted before ctx's
+// deadline, Wait returns at once with [limit.ErrWouldExceedDeadline] and charges nothing; the decision's
+// RetryAfter is then the earliest time at which it can be granted. If this process remembers the denial
+// of a smaller cost, Wait uses that denial's RetryAfter, and asks Redis for the larger cost only after
+// that time.
 //
-// Callers in one process that wait for the same key, limit and outage policy of a rule form one
-// queue, which is served in order. The first of them asks for those behind it as well, so Redis is
-// asked once for each release, however many wait. A large cost in front makes smaller ones behind it wait. Each process
-// has its own queue, and callers of [Rule.AllowN] do not queue: among different queues and such
-// callers, capacity goes to the one that asks first when it is free. Under the outage policy [Allow], calls
-// that wait go on within a second or two if Redis is lost.
+// Callers in one process that wait for the same key, limit and outage policy of a rule form one queue,
+// which is served in order. The first caller also asks for those behind it, so Redis is asked once for
+// each release, however many wait. A large cost in front makes smaller ones behind it wait. Each process
+// has its own queue, and callers of [Rule.AllowN] do not queue. Among different queues and such callers,
+// capacity goes to the one that asks first when it is free. Under the outage policy [Allow], waiting
+// calls go on within a second or two if Redis is lost.
 //
-// Other errors are those of [Rule.AllowN], or ctx's own. Metrics count grants, and a denial each
-// time that the first in the queue has to wait, and for each caller that is turned away without
-// asking Redis.
+// Other errors are those of [Rule.AllowN], or ctx's own. Metrics count each grant. They count a denial
+// each time that the first caller in the queue has to wait, and for each caller that is turned away
+// without asking Redis.
 func (r *Rule) Wait(ctx context.Context, key string, cost int64) (limit.Decision, error) {
 	if err := r.check(ctx, key, cost); err != nil || r.config.dryRun {
-		return r.AllowN(ctx, key, cost) // returns the error; and a dry run never waits
+		return r.AllowN(ctx, key, cost) // AllowN returns the error; a rule on a dry run never waits
 	}
 	w := r.newWaiter(ctx, key, cost)
-	return w.wait(remote.WithoutDecideBy(ctx)) // it would decide for those behind it, too
+	return w.wait(remote.WithoutDecideBy(ctx)) // otherwise the time would also apply to the callers behind it
 }
 
 func (r *Rule) newWaiter(ctx context.Context, key string, cost int64) *waiter {
@@ -72,10 +72,10 @@ type waiter struct {
 	deadline time.Time // zero: none
 	told     wake.Signal
 
-	denied   bool          // it was first and denied, which has been counted
+	denied   bool          // the waiter was first and was denied, which has been counted
 	place    *list.Element // nil: done
 	decision limit.Decision
-	slot     *Slot // of a rule with slots
+	slot     *Slot // for rules with slots
 	err      error
 }
 
@@ -94,9 +94,10 @@ func (w *waiter) end() (limit.Decision, error) {
 	return w.decision, w.err
 }
 
-// ask asks for the first waiter, and for those behind it that want the same.
+// ask asks Redis for the first waiter, and for the waiters behind it that want the same.
 func (q *line) ask(ctx context.Context, w *waiter) {
-	// No more than the limit can be granted, and one more request tells when the next is possible.
+	// Redis cannot grant more than the limit, and one request beyond it shows when the next grant is
+	// possible.
 	most := min(w.rule.capacity/w.cost+1, max(1, maxWork/w.cost))
 	q.lines.mu.Lock()
 	count := int64(0)
@@ -120,7 +121,7 @@ func (q *line) askFor(ctx context.Context, w *waiter, count int64) {
 	asked := w.question()
 	granted, denied, err := asked.allowSeveral(ctx, count)
 	left := q.answered(w, granted, nil, denied, err)
-	var refunds sync.WaitGroup // at the same time, so that they share trips: Close waits for them
+	var refunds sync.WaitGroup // at the same time, so that they share trips; Close waits for them
 	for _, d := range left {
 		refunds.Go(func() {
 			k := w.rule.limiter.key(w.key.said)
@@ -136,29 +137,29 @@ func (w *waiter) wantsTheSame(other *waiter) bool {
 	return w.rule == other.rule && w.cost == other.cost
 }
 
-// takesAtLeast returns the least time from when the first units are free and taken until that many more
-// have been.
+// takesAtLeast returns the least time from the moment when the first units are free and taken until that
+// many more units have been taken.
 func (r *Rule) takesAtLeast(first, more int64) time.Duration {
 	window := float64(r.limit.Window())
 	if r.algorithm.Same(limit.GCRA()) {
 		return time.Duration(min(float64(more)/float64(r.limit.Quota())*window, float64(limit.MaxWindow)))
 	}
-	windows := (first + more - 1) / r.WorstCase() // no window lets more through
+	windows := (first + more - 1) / r.WorstCase() // no window lets more units through than the worst case
 	return time.Duration(min(float64(windows)*window, float64(limit.MaxWindow)))
 }
 
-// AcquireWait is like [Rule.Acquire], but waits until the units are free. Callers in one process
-// that wait for the same key, limit and outage policy of a rule form a queue, which is served in order. The first
-// in the queue asks again as soon as this process has released units of the key, and also every 50
-// ms, because Redis does not report releases by other processes. So those are noticed after 50 ms
-// and a trip at most. There is no order among processes. But so that others do not wait forever, a
-// queue that has existed for a second leaves the units that its own process releases to others for
-// 60 ms in each second.
+// AcquireWait is like [Rule.Acquire], but waits until the units are free. Callers in one process that
+// wait for the same key, limit and outage policy of a rule form a queue, which is served in order. The
+// first caller asks again as soon as this process has released units of the key. It also asks every 50
+// ms, because Redis does not report releases by other processes; these are noticed after at most 50 ms
+// and a trip. There is no order among processes. But so that other processes do not wait forever, a queue
+// that has existed for a second leaves the units that its own process releases to others for 60 ms in
+// each second.
 //
-// Errors are those of Acquire, or ctx's own if it ends first.
+// Errors are those of Acquire, or ctx's own if ctx ends first.
 func (r *Rule) AcquireWait(ctx context.Context, key string, units int64) (*Slot, error) {
 	if err := r.checkSlots(ctx, key, units); err != nil || r.config.dryRun {
-		slot, _, err := r.Acquire(ctx, key, units) // returns the error; a dry run never waits
+		slot, _, err := r.Acquire(ctx, key, units) // Acquire returns the error; a rule on a dry run never waits
 		return slot, err
 	}
 	w := r.newWaiter(ctx, key, units)
@@ -166,8 +167,8 @@ func (r *Rule) AcquireWait(ctx context.Context, key string, units int64) (*Slot,
 	return w.slot, err
 }
 
-// acquireFor acquires slots for the first caller in a queue, and for those behind it that want the same
-// number of units.
+// acquireFor acquires slots for the first caller in a queue, and for the callers behind it that want the
+// same number of units.
 func (q *line) acquireFor(w *waiter, count int64) {
 	asked := w.question()
 	slots, d, err := asked.acquire(context.Background(), count)
@@ -190,9 +191,9 @@ func (q *line) acquireFor(w *waiter, count int64) {
 	}
 }
 
-// allowSeveral decides up to count requests of the same cost, one after the other up to the first that
-// is denied, with one trip. It may stop earlier, but decides at least one unless it returns an error. It
-// counts the grants, and a denial only if it is the first decision.
+// allowSeveral decides up to count requests of the same cost with one trip, one after the other up to the
+// first one that is denied. It may stop earlier, but decides at least one request unless it returns an
+// error. It counts the grants, and counts a denial only if it is the first decision.
 func (q *question) allowSeveral(ctx context.Context, count int64) (allowed []limit.Decision, denied *limit.Decision, err error) {
 	r, cost := q.rule, q.cost
 	if count == 1 || !q.goesToRedis() {
@@ -225,7 +226,7 @@ func (q *question) allowSeveral(ctx context.Context, count int64) (allowed []lim
 	return q.oneByOne(count, func() (limit.Decision, error) { return q.fallback(r.limiter.now(), err), nil })
 }
 
-// goesToRedis reports whether, as far as is known, Redis alone will decide the request.
+// goesToRedis reports whether Redis alone will decide the request, as far as this process can tell.
 func (q *question) goesToRedis() bool {
 	r, s := q.rule, q.shard()
 	if r.lease != nil || r.config.countDenied || !s.Breaker.Closed() || s.Settling(r.inOutage) {
@@ -235,7 +236,8 @@ func (q *question) goesToRedis() bool {
 	return !known
 }
 
-// oneByOne is allowSeveral without a common trip. It stops after the first decision by Redis.
+// oneByOne does the same as allowSeveral without a common trip. It stops after the first decision by
+// Redis.
 func (q *question) oneByOne(count int64, decide func() (limit.Decision, error)) (allowed []limit.Decision, denied *limit.Decision, err error) {
 	for range count {
 		d, err := decide()

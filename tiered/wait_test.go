@@ -21,7 +21,7 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// waiting is how many calls of Wait stand in a key's lines.
+// waiting returns the number of calls of Wait in a key's queues.
 func waiting(l *Limiter, rule, key string) int {
 	l.lines.mu.Lock()
 	defer l.lines.mu.Unlock()
@@ -32,7 +32,7 @@ func waiting(l *Limiter, rule, key string) int {
 	return n
 }
 
-// scriptCalls is how often a server has been asked for decisions, and for the fleet.
+// scriptCalls returns how often a server has run the script, for decisions and for the fleet.
 func scriptCalls(t *testing.T, client redis.UniversalClient) int {
 	t.Helper()
 	_, stat, known := strings.Cut(client.Info(t.Context(), "commandstats").Val(), "cmdstat_fcall:calls=")
@@ -47,14 +47,14 @@ func scriptCalls(t *testing.T, client redis.UniversalClient) int {
 	return n
 }
 
-// Waiters are served first come, first served, whatever they ask for.
+// Waiters are served in the order in which they came, whatever their costs.
 func TestWaitersAreServedInOrder(t *testing.T) {
 	t.Parallel()
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix())
 	for _, a := range []limit.Algorithm{limit.SlidingLog(), limit.GCRA()} {
 		r := newRule(t, l, "r"+a.String(), limit.Per(4, 200*time.Millisecond).WithBurst(4), Use(a))
 		costs := []int64{4, 1, 1, 2, 3, 1, 4, 1, 1, 1}
-		charged := make([]int64, len(costs)) // when, on Redis's clock
+		charged := make([]int64, len(costs)) // on Redis's clock
 		var served atomic.Int64
 		var all sync.WaitGroup
 		mustAllow(t, r, "k", 4)
@@ -71,7 +71,7 @@ func TestWaitersAreServedInOrder(t *testing.T) {
 			})
 		}
 		all.Wait()
-		if !slices.IsSorted(charged) { // those who are granted by one answer are so at the same time
+		if !slices.IsSorted(charged) { // waiters that one answer serves have the same time
 			t.Errorf("%v: served at %v", a, charged)
 		}
 		if n := len(l.lines.of); n != 0 {
@@ -80,8 +80,9 @@ func TestWaitersAreServedInOrder(t *testing.T) {
 	}
 }
 
-// However many callers wait, Redis is asked once per release. In a bubble calls take no time, and time passes
-// only once all wait: on a slow machine units come back in pieces, each of which is a release.
+// However many callers wait, Redis is asked once per release. The test runs in a bubble, where calls take no
+// time, and time passes only when all goroutines wait. On a slow machine, units would come back in pieces, each
+// of which is a release.
 func TestWaitersAskOncePerRelease(t *testing.T) {
 	for name, c := range map[string]struct {
 		algorithm limit.Algorithm
@@ -109,7 +110,7 @@ func TestWaitersAskOncePerRelease(t *testing.T) {
 				synctest.Wait()
 				before := tripsOf(l)
 				all.Wait()
-				// The fleet's are not counted as trips.
+				// Trips for the fleet are not counted.
 				if trips := tripsOf(l) - before; trips != c.releases {
 					t.Errorf("%d trips for %d releases", trips, c.releases)
 				}
@@ -118,11 +119,11 @@ func TestWaitersAskOncePerRelease(t *testing.T) {
 	}
 }
 
-// Law 6: 20,000 callers can wait for one key without an error. They are served first come, first
-// served, and Redis is asked about once per release.
-func TestLaw6TwentyThousandWaiters(t *testing.T) { // not in parallel: so many would delay other tests' decisions
+// Law 6: 20,000 callers can wait for one key without an error. They are served in the order in which they came,
+// and Redis is asked about once per release.
+func TestLaw6TwentyThousandWaiters(t *testing.T) { // not in parallel: the callers would delay other tests
 	waiters, blocks := 20_000, 10
-	if raceDetector { // which counts to 8,128 goroutines
+	if raceDetector { // the race detector supports 8,128 goroutines
 		waiters = 5_000
 	}
 	client := redistest.Start(t).Client(t)
@@ -131,7 +132,7 @@ func TestLaw6TwentyThousandWaiters(t *testing.T) { // not in parallel: so many w
 	r := newRule(t, l, "r", limit.Per(int64(waiters/releases), 2*time.Second), Use(limit.SlidingLog()))
 	before := scriptCalls(t, client)
 	mustAllow(t, r, "k", r.limit.Quota())
-	charged := make([]atomic.Int64, waiters) // when, on Redis's clock
+	charged := make([]atomic.Int64, waiters) // on Redis's clock
 	var served atomic.Int64
 	var all sync.WaitGroup
 	for block := range blocks {
@@ -150,7 +151,7 @@ func TestLaw6TwentyThousandWaiters(t *testing.T) { // not in parallel: so many w
 		})
 	}
 	all.Wait()
-	last := int64(0) // of the blocks before
+	last := int64(0) // the newest time in the blocks before
 	for block := range blocks {
 		newest := last
 		for i := block * waiters / blocks; i < (block+1)*waiters/blocks; i++ {
@@ -164,14 +165,14 @@ func TestLaw6TwentyThousandWaiters(t *testing.T) { // not in parallel: so many w
 	}
 	n := scriptCalls(t, client) - before
 	t.Logf("%d waiters, %d releases: %d calls of the script", waiters, releases, n)
-	// On a slow machine units come back in pieces, and the fleet's calls, one a second, are among these.
+	// On a slow machine, units come back in pieces. The count also includes the fleet's calls, one a second.
 	if n > 10*releases+60 {
 		t.Errorf("Redis was asked %d times for %d releases", n, releases)
 	}
 }
 
-// Callers that cannot be served in time are told so at once, even those far behind in the queue, and
-// with a RetryAfter that is not too long.
+// Callers that cannot be served in time get an error at once, even those far behind in the queue. Their
+// RetryAfter is not too long.
 func TestWaitersWhoCannotBeServedInTime(t *testing.T) {
 	t.Parallel()
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), Deadline(5*time.Second))
@@ -189,8 +190,9 @@ func TestWaitersWhoCannotBeServedInTime(t *testing.T) {
 			})
 			redistest.Eventually(t, "it waits", func() bool { return waiting(l, r.name, "k") == i+1 })
 		}
-		// The first unit is free in half a minute (GCRA) or one, and five more are two and a half minutes later
-		// (GCRA) or two. That is after three, less what this test has taken.
+		// Under GCRA, the first unit is free in half a minute, and five more two and a half minutes later. Under
+		// a log, the times are one minute and two minutes. The sum is three minutes in both cases, minus the time
+		// that this test has taken.
 		hurried, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 		started := time.Now()
 		d, err := r.Wait(hurried, "k", 1)
@@ -206,8 +208,8 @@ func TestWaitersWhoCannotBeServedInTime(t *testing.T) {
 	}
 }
 
-// Waiters are served at once when units are given back in this process, and do not wait for callers that
-// have left the queue.
+// Waiters are served at once when units are given back in this process. They do not wait for callers that have
+// left the queue.
 func TestWaitersLearnOfReleases(t *testing.T) {
 	t.Parallel()
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), Deadline(5*time.Second))
@@ -239,8 +241,8 @@ func TestWaitersLearnOfReleases(t *testing.T) {
 	}
 	all.Wait()
 
-	// Also if a rule with another limit gives them back: the denial that is remembered under the waiter's own
-	// limit does not keep it waiting.
+	// The same is true if a rule with another limit gives the units back: a denial that is remembered under the
+	// waiter's own limit does not delay the waiter.
 	plan, err := r.WithLimit(limit.PerHour(3))
 	if err != nil {
 		t.Fatal(err)
@@ -267,8 +269,8 @@ func TestWaitersLearnOfReleases(t *testing.T) {
 	all.Wait()
 }
 
-// Metrics count the denial of the first in the queue, callers that are turned away without asking, and
-// those whose context ends; each once.
+// Metrics count the denial of the first waiter in the queue, callers that are turned away without asking Redis,
+// and callers whose context ends, each once.
 func TestWaitersAreCounted(t *testing.T) {
 	t.Parallel()
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), Deadline(5*time.Second))
@@ -304,7 +306,8 @@ func TestWaitersAreCounted(t *testing.T) {
 	check("the first has left", 3, 1)
 }
 
-// A caller that is turned away because Redis is lost is told so, as is one that waits behind another.
+// If a caller is turned away because Redis is lost, the decision says so, also for a caller that waits behind
+// another.
 func TestWhoIsTurnedAwayInAnOutage(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -318,7 +321,7 @@ func TestWhoIsTurnedAwayInAnOutage(t *testing.T) {
 			d, err := r.Wait(hurried, "k", 1)
 			cancel()
 			if errors.Is(err, context.DeadlineExceeded) {
-				continue // this machine stood still
+				continue // the machine paused
 			}
 			if !errors.Is(err, limit.ErrWouldExceedDeadline) || !d.Denied() || d.Tier != limit.TierFallback {
 				t.Errorf("%s: %+v, %v", who, d, err)
@@ -336,11 +339,11 @@ func TestWhoIsTurnedAwayInAnOutage(t *testing.T) {
 	turnedAway("one behind another")
 	leave()
 	first.Wait()
-	_ = l.Close() // it cannot leave the fleet
+	_ = l.Close() // returns the error that the instance could not leave the fleet
 }
 
-// Units that another process gives back are found by whoever joins a queue more than a second after the
-// answer that the queue waits by.
+// If another process gives units back, a caller finds them when it joins a queue more than a second after the
+// answer on which the queue waits.
 func TestWhoJoinsLaterLooksAgain(t *testing.T) {
 	t.Parallel()
 	server, prefix := redistest.Shared(t), redistest.Prefix()
@@ -368,7 +371,7 @@ func TestWhoJoinsLaterLooksAgain(t *testing.T) {
 }
 
 // Waiters that one answer of Redis serves get decisions as if each had asked alone, in order, and each is
-// counted. Those it does not serve wait on.
+// counted. The remaining waiters continue to wait.
 func TestWaitersShareAnAnswer(t *testing.T) {
 	t.Parallel()
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), Deadline(5*time.Second))
@@ -416,7 +419,7 @@ func TestWaitersShareAnAnswer(t *testing.T) {
 	all.Wait()
 }
 
-// Whichever waiters leave, and whenever, Redis has charged exactly what was granted.
+// Whichever waiters leave, and whenever, Redis has charged exactly the units that were granted.
 func TestWaitersWhoLeaveCostNothing(t *testing.T) {
 	t.Parallel()
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), Deadline(5*time.Second))
@@ -451,7 +454,7 @@ func TestWaitersWhoLeaveCostNothing(t *testing.T) {
 	}
 }
 
-// Without Redis and with leases, waiters are also served in order, and without trips.
+// While Redis is lost, waiters are also served in order, and without trips.
 func TestWaitersWithoutTrips(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -477,7 +480,7 @@ func TestWaitersWithoutTrips(t *testing.T) {
 	}
 }
 
-// Waiters whose units, decided without Redis, are free only in an hour ask again every second,
+// If waiters were denied without Redis, and their units are free only in an hour, they ask again every second,
 // because Redis may be back and grant them earlier.
 func TestWaitersLearnThatRedisIsBack(t *testing.T) {
 	t.Parallel()
@@ -486,7 +489,7 @@ func TestWaitersLearnThatRedisIsBack(t *testing.T) {
 	r := newRule(t, l, "r", limit.PerHour(2))
 	server.Pause()
 	redistest.Eventually(t, "Redis counts as lost", func() bool { mustAllow(t, r, "other", 1); return l.Degraded() })
-	for mustAllow(t, r, "k", 1).Allowed { // this instance's share
+	for mustAllow(t, r, "k", 1).Allowed { // uses up this instance's share
 	}
 	served := make(chan error, 1)
 	go func() {
@@ -502,7 +505,7 @@ func TestWaitersLearnThatRedisIsBack(t *testing.T) {
 	server.Resume()
 	client := server.Client(t)
 	redistest.Eventually(t, "Redis, which has units free again, is asked", func() bool {
-		// Somebody else resets the key: also when what was granted without Redis has been charged.
+		// Another process resets the key, even after the units granted without Redis have been charged.
 		if err := client.Del(t.Context(), l.keys.Key("r", "k")).Err(); err != nil {
 			t.Error(err)
 		}
@@ -518,7 +521,7 @@ func TestWaitersLearnThatRedisIsBack(t *testing.T) {
 	})
 }
 
-// Waiters that leave while Redis is asked for them leave no units charged.
+// Waiters that leave while Redis is being asked for them leave no units charged.
 func TestWaitersWhoLeaveWhileTheyAreAskedFor(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -537,7 +540,7 @@ func TestWaitersWhoLeaveWhileTheyAreAskedFor(t *testing.T) {
 	redistest.Eventually(t, "they wait", func() bool { return waiting(l, "r", "k") == 3 })
 	askInVain(t, server, r, "k")
 	leave()
-	all.Wait() // nobody waits for Redis to return
+	all.Wait() // no caller waits for Redis to come back
 	server.Resume()
 	redistest.Eventually(t, "all is given back", func() bool {
 		d, err := r.Peek(t.Context(), "k", 1)
@@ -545,8 +548,7 @@ func TestWaitersWhoLeaveWhileTheyAreAskedFor(t *testing.T) {
 	})
 }
 
-// askInVain makes a key's units free, so that those who wait for them ask, and returns when Redis, which stands still from
-// then on, is being asked.
+// askInVain makes a key's units free, pauses Redis, and returns while Redis is being asked for the waiters.
 func askInVain(t *testing.T, server *redistest.Server, r *Rule, key remote.UserKey) {
 	t.Helper()
 	l := r.limiter
@@ -564,8 +566,8 @@ func askInVain(t *testing.T, server *redistest.Server, r *Rule, key remote.UserK
 	})
 }
 
-// Law 12: Close gives back the units that Redis is being asked for on behalf of callers that wait, whether they have left
-// before, as those of a service that shuts down have, or are sent away by Close.
+// Law 12: Close gives back the units that Redis is being asked for on behalf of waiters. The waiters may have
+// left before, as in a service that shuts down, or Close sends them away.
 func TestLaw12CloseGivesBackWhatNobodyWaitsForAnyMore(t *testing.T) {
 	t.Parallel()
 	for what, leaves := range map[string]bool{"they have left": true, "they wait": false} {
@@ -599,7 +601,7 @@ func TestLaw12CloseGivesBackWhatNobodyWaitsForAnyMore(t *testing.T) {
 			go func() { closed <- l.Close() }()
 			redistest.Eventually(t, "Close has begun", l.closed.Load)
 			if !leaves {
-				all.Wait() // nobody waits for Redis to return
+				all.Wait() // no caller waits for Redis to come back
 			}
 			server.Resume()
 			if err := <-closed; err != nil {
@@ -613,8 +615,8 @@ func TestLaw12CloseGivesBackWhatNobodyWaitsForAnyMore(t *testing.T) {
 	}
 }
 
-// Who waits under one limit keeps nobody waiting whose limit of the same name has room: that of a tenant's
-// plan, or one that was raised meanwhile.
+// A caller that waits under one limit does not block callers whose limit of the same name has room, such as the
+// limit of a tenant's plan, or one that was raised meanwhile.
 func TestWaitingUnderAnotherLimit(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -673,7 +675,7 @@ func TestWaitingUnderAnotherLimit(t *testing.T) {
 	}
 }
 
-// Who waits in an outage keeps nobody waiting whose policy allows everything then.
+// In an outage, a waiting caller does not block callers whose policy is Allow.
 func TestWaitingUnderAnotherPolicy(t *testing.T) {
 	redistest.InBubble(t, func(t *testing.T, bubble *redistest.Bubble) {
 		l := newLimiterOn(t, bubble.Client(t), redistest.Prefix(), Deadline(100*time.Millisecond))
@@ -694,7 +696,7 @@ func TestWaitingUnderAnotherPolicy(t *testing.T) {
 				t.Errorf("who waits for a slot: %v", err)
 			}
 		})
-		before := make(chan error, 1) // who waits already when the outage begins
+		before := make(chan error, 1) // the result of a caller that already waits when the outage begins
 		all.Go(func() {
 			open, err := rate.WithOutage(Allow)
 			if err == nil {
@@ -703,7 +705,7 @@ func TestWaitingUnderAnotherPolicy(t *testing.T) {
 			before <- err
 		})
 		time.Sleep(2 * time.Second)
-		if _, err := rate.Peek(t.Context(), "k", 1); err != nil { // the denial is remembered anew
+		if _, err := rate.Peek(t.Context(), "k", 1); err != nil { // renews the remembered denial
 			t.Fatal(err)
 		}
 		bubble.Late.Store(int64(time.Second))
@@ -735,7 +737,7 @@ func TestWaitingUnderAnotherPolicy(t *testing.T) {
 				return err
 			},
 		} {
-			soon, cancel := context.WithCancel(t.Context()) // no deadline, for which Wait would not wait
+			soon, cancel := context.WithCancel(t.Context()) // a deadline would make Wait return at once
 			time.AfterFunc(5*time.Second, cancel)
 			if err := wait(soon); err != nil {
 				t.Errorf("under Allow: %v", err)

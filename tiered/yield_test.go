@@ -15,9 +15,9 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// Law 7: callers that are denied from memory and ask again at once do not keep the processors from
-// callers that wait for Redis. If they did not yield, each trip would take as long as the time
-// slices of all others, and one call in ten would miss the deadline.
+// Law 7: callers that are denied from memory and ask again at once do not keep the processors from callers that
+// wait for Redis. If they did not yield, each trip would take as long as the time slices of all other goroutines,
+// and one call in ten would miss its deadline.
 func TestLaw7DeniedCallersDoNotDelayTrips(t *testing.T) {
 	const callers, attempts, enough = 64, 5, 0.3
 	for attempt := 1; ; attempt++ {
@@ -31,13 +31,13 @@ func TestLaw7DeniedCallersDoNotDelayTrips(t *testing.T) {
 		}
 		t.Logf("%d of %d that asked Redis missed it, want none, or a few if the machine paused; %d were denied in memory; this process had %.2f of the processors",
 			missed, missed+byRedis, inMemory, got)
-		if got > enough || attempt == attempts { // or else other processes kept them
+		if got > enough || attempt == attempts { // otherwise other processes used the processors
 			t.FailNow()
 		}
 	}
 }
 
-// processorTime is what this process has used of the processors.
+// processorTime returns the processor time that this process has used.
 func processorTime(t *testing.T) time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -46,18 +46,18 @@ func processorTime(t *testing.T) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// deniedCallersAskAgain has callers ask about keys, most of which are denied from memory, without a pause, and returns
-// which tier decided how often.
+// deniedCallersAskAgain makes callers ask about keys without a pause, so that most calls are denied from memory.
+// It returns how often each tier has decided.
 func deniedCallersAskAgain(t *testing.T, callers int) *[tiers]atomic.Int64 {
 	l := newLimiterOn(t, redistest.Start(t).Client(t), redistest.Prefix(), Deadline(50*time.Millisecond), RememberDenials(100_000))
-	r := newRule(t, l, "r", limit.PerMinute(100).WithBurst(10), Use(limit.GCRA())) // the first 10 units of each key take no second
+	r := newRule(t, l, "r", limit.PerMinute(100).WithBurst(10), Use(limit.GCRA())) // 10 units of each key are free at once
 	const keys, span = 1000, 3 * time.Second
 	var all sync.WaitGroup
 	decided := new([tiers]atomic.Int64)
 	var stop atomic.Bool
 	for i := range callers {
 		all.Go(func() {
-			for n := i; !stop.Load(); n += 7919 { // nothing here may let others run
+			for n := i; !stop.Load(); n += 7919 { // nothing in this loop may yield
 				d, err := r.Allow(context.Background(), "k"+strconv.Itoa(n%keys))
 				if err != nil {
 					t.Error(err)
@@ -74,8 +74,8 @@ func deniedCallersAskAgain(t *testing.T, callers int) *[tiers]atomic.Int64 {
 	return decided
 }
 
-// Law 6: while Redis does not know of all grants, most callers that are denied by this instance's
-// share, and ask again at once, are answered only at the end of their time.
+// Law 6: while Redis does not know of all grants, most callers that this instance's share denies, and that ask
+// again at once, are answered only at the end of their time.
 func TestLaw6CallersDeniedByShareDoNotSpin(t *testing.T) {
 	server := redistest.Start(t)
 	l := newLimiterOn(t, server.Client(t), redistest.Prefix(), Deadline(5*time.Second), RememberDenials(0))
@@ -84,7 +84,7 @@ func TestLaw6CallersDeniedByShareDoNotSpin(t *testing.T) {
 	redistest.Eventually(t, "there are two", func() bool { return l.FleetSize() == 2 })
 	server.Pause()
 	l.shard.Breaker.ForceOpen(errors.New("lost"))
-	mustAllow(t, r, "k", 5) // all of its share
+	mustAllow(t, r, "k", 5) // the whole share of this instance
 	server.Resume()
 	redistest.Eventually(t, "Redis is back", func() bool { return l.State() == Settling })
 

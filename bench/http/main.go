@@ -1,5 +1,5 @@
-// Command http serves a handler that does nothing, bare and behind limits, for a load
-// generator to compare (see "What it costs" in docs/http.md):
+// Command http serves a handler that does nothing, bare and behind limits, so that a load generator can compare them
+// (see "What it costs" in docs/http.md):
 //
 //	go -C bench run ./http -redis redis://127.0.0.1:6379
 //	wrk -t1 -c32 -d8s --latency http://127.0.0.1:8080/bare
@@ -46,7 +46,7 @@ func main() {
 	}
 	alone, one, two, third := rule("alone", plenty), rule("one", plenty), rule("two", plenty), rule("three", plenty)
 	http.HandleFunc("/bare", hello)
-	http.HandleFunc("/rule", func(w http.ResponseWriter, r *http.Request) { // the decision alone
+	http.HandleFunc("/rule", func(w http.ResponseWriter, r *http.Request) { // the decision without middleware
 		if _, err := alone.Allow(r.Context(), "192.0.2.1"); err != nil {
 			log.Print(err)
 		}

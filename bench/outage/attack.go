@@ -6,11 +6,10 @@ import (
 	"github.com/tierlimit/tierlimit/bench/outage/factor"
 )
 
-// heavyKeys are keys that are offered more than their limit all the time, while others
-// are attacked.
+// heavyKeys is the number of keys that are offered more than their limit all the time, while other keys are attacked.
 const heavyKeys = 10
 
-// ledgerRoom is how many times more keys are attacked than the ledger has room for.
+// ledgerRoom is the ratio of attacked keys to those that the ledger has room for.
 const ledgerRoom = 10
 
 func attackDuty(s settings, d *duty) { d.LedgerKeys = max(1000, s.Keys/ledgerRoom) }

@@ -11,7 +11,7 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// subject is what decides: this library, or one of the ways that are common.
+// subject is a way of limiting: this library, or one of the common ways.
 type subject uint8
 
 const (
@@ -21,23 +21,23 @@ const (
 	subjects
 )
 
-// bare is no limiter: a Get of ristretto and a look at the clock, made as the others' calls
-// are. What that takes, the machine takes.
+// bare is no limiter: a Get of ristretto and a look at the clock, called like the others. It shows the machine's own
+// part of a latency.
 const bare = subjects
 
 func (s subject) String() string {
 	return [...]string{"tierlimit", "full limit each", "1/fleet each"}[s]
 }
 
-// call is one decision, as a worker logged it.
+// call is one decision in a worker's log.
 type call struct {
-	at       int64 // when it returned, µs on the clock that all processes share
+	at       int64 // when the call returned, µs on the clock that all processes share
 	key      uint32
 	took     time.Duration
 	tier     limit.Tier
 	by       subject
 	allowed  bool
-	degraded bool // Redis counted as lost when it began
+	degraded bool // Redis counted as lost when the call began
 	instance int
 }
 
@@ -46,7 +46,7 @@ const (
 	tookUnit  = 100 * time.Nanosecond
 	tookMost  = 1<<24 - 1
 
-	// Of the flags, the lowest bits are the tier.
+	// The lowest bits of the flags are the tier.
 	tierBits    = 3
 	subjectBits = 2
 	flagAllowed = 1 << (tierBits + subjectBits)

@@ -2,11 +2,10 @@ package main
 
 import "time"
 
-// Processes on one machine share the wall clock. Each reads it once, and then goes on
-// by its monotonic clock.
+// Processes on one machine share the wall clock. Each process reads it once, and then uses its monotonic clock.
 var began = time.Now()
 
-// now is µs since the Unix epoch.
+// now returns the time in µs since the Unix epoch.
 func now() int64 { return micros(time.Now()) }
 
 func micros(t time.Time) int64 { return began.UnixMicro() + t.Sub(began).Microseconds() }

@@ -14,23 +14,23 @@ import (
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
-// debtsWindow is so long that no unit leaves while one looks.
+// debtsWindow is so long that no unit leaves it while the test inspects Redis.
 const debtsWindow = 10 * time.Minute
 
-// chargedWithin is how long charging all debts may take.
+// chargedWithin is how long charging 100,000 debts may take.
 const chargedWithin = 60 * time.Second
 
-// A key that makes way for others in the ledger is not charged, and what is lost keeps
-// the fleet settling for a window; so there is ample room here.
+// A key that is evicted from the ledger is not charged, and its loss keeps the fleet settling for a window. The
+// ledger therefore has ample room here.
 func debtsDuty(s settings, d *duty) { d.LedgerKeys, d.Window = 8*s.Debts, debtsWindow }
 
-// playDebts has every instance ask once for each key during the outage, and then times
-// another client's commands while Redis is told.
+// playDebts has every instance ask once for each key during the outage. Then it times another
+// client's commands while Redis is charged.
 func playDebts(f *fleet) error {
 	if err := lose(dropAll)(f); err != nil {
 		return err
 	}
-	// Heartbeats find out, since there are no requests yet.
+	// Heartbeats notice the loss, since there are no requests yet.
 	if err := f.eventually("all breakers open", func(w news) bool { return w.Degraded }); err != nil {
 		return err
 	}
@@ -63,8 +63,8 @@ func playDebts(f *fleet) error {
 
 func isCharged(w news) bool { return w.Charged }
 
-// timeOthers times another client's commands while the instances charge, for so long at
-// most, and returns them in order.
+// timeOthers times another client's commands while the instances charge, for at most d, and returns the times in
+// ascending order.
 func (f *fleet) timeOthers(d time.Duration) (took []time.Duration, err error) {
 	client := f.server.Client(f.bed)
 	began := time.Now()
@@ -86,7 +86,7 @@ func (f *fleet) timeOthers(d time.Duration) (took []time.Duration, err error) {
 	return took, nil
 }
 
-// judgeDebts compares what Redis holds of each key with what the instances admitted.
+// judgeDebts compares the units that Redis counts for each key with the units that the instances admitted.
 func judgeDebts(f *fleet, calls []call) {
 	admitted := make([]int64, f.Debts)
 	for _, c := range calls {
@@ -111,7 +111,7 @@ func judgeDebts(f *fleet, calls []call) {
 	f.note("%d units admitted of %d keys", units, f.Debts)
 }
 
-// held is how many units of each key Redis counts.
+// held returns how many units of each key Redis counts.
 func (f *fleet) held() (units []int64, err error) {
 	units = make([]int64, f.Debts)
 	l, err := tiered.Open(&redis.UniversalOptions{Addrs: []string{f.server.Addr()}}, tiered.Deadline(5*time.Second))

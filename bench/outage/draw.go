@@ -16,8 +16,8 @@ import (
 	"github.com/tierlimit/tierlimit/bench/internal/chart"
 )
 
-// drawTimeline draws an outage: above, who admitted how much; below, how much of the
-// limit each window held.
+// drawTimeline draws an outage. The upper plot shows the admitted units by tier, and the lower plot shows how much of
+// the limit each window held.
 func drawTimeline(path string, s settings, o outcome) error {
 	above, below := chart.New(fmt.Sprintf("%s: %s", o.Name, o.About), "", "admitted per second"), chart.New("", "seconds since Redis was lost", "units in the last window / limit")
 	line := func(p *plot.Plot, name, subject string, c color.Color, value func(interval) float64) error {
@@ -78,7 +78,7 @@ func drawTimeline(path string, s settings, o outcome) error {
 	return os.WriteFile(path, []byte(text), 0o644)
 }
 
-// shade marks the outage.
+// shade marks the time of the outage.
 func shade(p *plot.Plot, until float64) error {
 	area, err := plotter.NewPolygon(plotter.XYs{{X: 0, Y: 0}, {X: until, Y: 0}, {X: until, Y: p.Y.Max}, {X: 0, Y: p.Y.Max}})
 	if err != nil {
@@ -89,7 +89,7 @@ func shade(p *plot.Plot, until float64) error {
 	return nil
 }
 
-// ticks are at the multiples of step.
+// ticks returns ticks at the multiples of step.
 func ticks(step float64) plot.Ticker {
 	return plot.TickerFunc(func(low, high float64) (all []plot.Tick) {
 		for i := math.Ceil(low / step); i*step <= high; i++ {

@@ -11,7 +11,7 @@ import (
 	"github.com/tierlimit/tierlimit/internal/redistest"
 )
 
-// fleet is a Redis server, instances, and a proxy between it and each of them.
+// fleet is a Redis server, instances, and a proxy between the server and each instance.
 type fleet struct {
 	settings
 	ctx       context.Context
@@ -20,9 +20,9 @@ type fleet struct {
 	server    *redistest.Server
 	duty      duty
 	proxies   []proxy.Proxy
-	instances []*instance // as they are now
-	replaced  []*instance // ended before
-	started   uint64      // instances, for their seeds
+	instances []*instance // the current ones
+	replaced  []*instance // ended and replaced by others
+	started   uint64      // number of instances started, for their seeds
 
 	began, cut, up, end int64 // marks of the scenario, µs
 	weights             []float64
@@ -52,7 +52,7 @@ func newFleet(ctx context.Context, s settings, sc scenario) (*fleet, error) {
 	return f, nil
 }
 
-// add starts one more instance, behind a proxy that something may befall first.
+// add starts one more instance behind a new proxy. prepare, if not nil, may first do something to the proxy.
 func (f *fleet) add(prepare func(proxy.Proxy) error) error {
 	i := len(f.instances)
 	p, err := proxy.Start(f.server.Addr())
@@ -81,7 +81,7 @@ func (f *fleet) start(i int) (*instance, error) {
 	return startInstance(i, f.bed.dir, d)
 }
 
-// restart ends an instance in good order and starts one in its place.
+// restart ends an instance in good order, and starts another in its place.
 func (f *fleet) restart(i int) error {
 	old := f.instances[i]
 	if _, err := old.end(); err != nil {
@@ -108,7 +108,7 @@ func (f *fleet) close() error {
 	return err
 }
 
-// wait lets time pass.
+// wait waits, unless the context ends.
 func (f *fleet) wait(d time.Duration) error {
 	select {
 	case <-f.ctx.Done():
@@ -118,7 +118,7 @@ func (f *fleet) wait(d time.Duration) error {
 	}
 }
 
-// eventually waits until all instances say what they should.
+// eventually waits until a condition holds for the news of all instances.
 func (f *fleet) eventually(what string, holds func(news) bool) error {
 	for deadline := time.Now().Add(30 * time.Second); ; {
 		if f.all(holds) {
@@ -133,7 +133,7 @@ func (f *fleet) eventually(what string, holds func(news) bool) error {
 	}
 }
 
-// all reports whether something holds of all instances.
+// all reports whether a condition holds for the news of all instances.
 func (f *fleet) all(holds func(news) bool) bool {
 	return !slices.ContainsFunc(f.instances, func(in *instance) bool { return !holds(in.news()) })
 }
@@ -146,7 +146,7 @@ func (f *fleet) reconnected() error {
 	return f.eventually("all instances are back at Redis", func(w news) bool { return !w.Degraded })
 }
 
-// offer has the instances offer so many limits of one key together, in parts of weights.
+// offer has the instances together offer load times the limit of one key, divided by weights.
 func (f *fleet) offer(load float64, weights []float64) error {
 	for i := range weights {
 		if err := f.offerOne(i, load*weights[i]); err != nil {
@@ -161,7 +161,7 @@ func (f *fleet) offerOne(i int, load float64) error {
 	return f.instances[i].order(order{Rate: load * perSecond, Heavy: 1})
 }
 
-// gather ends the instances and collects what they logged, in order of time.
+// gather ends the instances and returns their logged calls, ordered by time.
 func (f *fleet) gather() (calls []call, err error) {
 	for _, in := range slices.Concat(f.replaced, f.instances) {
 		final, err := in.end()

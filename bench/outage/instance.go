@@ -11,14 +11,14 @@ import (
 	"sync"
 )
 
-// instance is one worker process, as seen from the parent.
+// instance is one worker process, as the parent sees it.
 type instance struct {
 	index   int
 	log     string
 	process *exec.Cmd
 	stdin   io.WriteCloser
 	orders  *json.Encoder
-	ended   chan struct{} // closed when it has said its last, and been waited for
+	ended   chan struct{} // closed after its last news, when the process has been waited for
 
 	mu     sync.Mutex // guards the rest
 	latest news
@@ -26,14 +26,14 @@ type instance struct {
 	err    error
 }
 
-// startInstance starts this very program again as a worker. The worker ends when its
-// standard input does, so also when this process dies.
+// startInstance starts this program again as a worker. The worker ends when its standard input is closed, which also
+// happens when this process dies.
 func startInstance(index int, dir string, d duty) (*instance, error) {
 	file, err := os.CreateTemp(dir, "calls-*")
 	if err != nil {
 		return nil, err
 	}
-	_ = file.Close() // it is the worker's
+	_ = file.Close() // the worker writes it
 	in := &instance{index: index, log: filepath.Clean(file.Name()), ended: make(chan struct{})}
 	d.Log = in.log
 	text, err := json.Marshal(d)
@@ -100,17 +100,17 @@ func (in *instance) order(o order) error {
 	return nil
 }
 
-// end lets the instance finish what it is at, and returns its report.
+// end lets the instance finish its current work, and returns its report.
 func (in *instance) end() (*final, error) {
-	_ = in.stdin.Close() // a second time if it was ended before
+	_ = in.stdin.Close() // fails if it was closed before
 	<-in.ended
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	return in.final, in.err
 }
 
-// kill ends it at once. What it logged last is lost, so it is for when all is lost.
+// kill ends the instance at once. The end of its log is lost, so it is only used after failures.
 func (in *instance) kill() {
-	_ = in.process.Process.Kill() // fails only if it has ended already
+	_ = in.process.Process.Kill() // fails only if the process has ended already
 	<-in.ended
 }

@@ -25,8 +25,8 @@ func judgeCutOffInTurn(f *fleet, calls []call) {
 	f.note("bound: 1 + the shares of the instances that are cut off, %.2f: a quarter, a third of what three granted, half of what two did", cutOffInTurn)
 }
 
-// judgeRestart says what bounds a rolling restart: a new process does not know which
-// part of the traffic its predecessor had, nor what of it is still in the window.
+// judgeRestart notes the bound for a rolling restart. A new process knows neither its predecessor's part of the
+// traffic nor how much of it is still in the window.
 func judgeRestart(f *fleet, calls []call) {
 	judgeMost(f, calls)
 	sum, n := 1.0, float64(len(f.weights))
@@ -38,7 +38,7 @@ func judgeRestart(f *fleet, calls []call) {
 	f.note("bound: the shares of instances not yet replaced and 1/fleet for each that was or is being replaced, here %.2f", largest)
 }
 
-// judgeScaleUp says what bounds instances that are added and know nothing of the fleet.
+// judgeScaleUp notes the bound when instances are added that know nothing of the fleet.
 func judgeScaleUp(f *fleet, calls []call) {
 	judgeMost(f, calls)
 	n := len(f.weights)
@@ -47,7 +47,7 @@ func judgeScaleUp(f *fleet, calls []call) {
 		scaledUp, scaledUp-n, 1+added, 2-1/float64(n)+added)
 }
 
-// judgeShares says what bounds quotas when instances know different things of a key.
+// judgeShares notes the bound when instances know different things about a key.
 func judgeShares(f *fleet, calls []call) {
 	judgeMost(f, calls)
 	f.note("bound: quotas of %d instances sum to 2-1/n = %.2f at most", len(f.weights), 2-1/float64(len(f.weights)))

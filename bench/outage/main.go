@@ -1,10 +1,9 @@
-// Command outage takes Redis away from a fleet of real processes, in all the ways
-// that happen, and measures what the fleet lets through meanwhile and how long calls
-// take.
+// Command outage takes Redis away from a fleet of real processes, in all the ways that happen in practice. It
+// measures how much the fleet admits meanwhile and how long calls take.
 //
 //	go -C bench/outage run . [flags]
 //
-// What the scenarios are and how to read the report is in README.md.
+// README.md describes the scenarios and how to read the report.
 package main
 
 import (
@@ -19,7 +18,7 @@ import (
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
-// errNotMet: everything ran, and some goal was missed.
+// errNotMet is returned if everything ran and at least one goal was missed.
 var errNotMet = errors.New("not all goals are met")
 
 func main() {
@@ -36,7 +35,7 @@ func main() {
 	}
 }
 
-// run plays the scenarios, prints the report on stdout and how it goes on stderr.
+// run plays the scenarios, prints the report on stdout and its progress on stderr.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	tiered.LogOfRedis(nil) // go-redis would log each failed dial of a server that was killed on purpose
 	s, err := parseSettings(args, stderr)

@@ -21,7 +21,7 @@ import (
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
-// The scenarios start this very program again as instances of a fleet.
+// The scenarios start this test binary again as the instances of a fleet.
 func TestMain(m *testing.M) {
 	if isWorker() {
 		workerMain()
@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// quick is a run that takes some ten seconds.
+// quick returns the settings of a run that takes some ten seconds.
 func quick(t *testing.T, scenario string) settings {
 	t.Helper()
 	s, err := parseSettings([]string{"-scenario", scenario, "-window", "1s", "-quota", "400", "-schedules", "3", "-seed", "5"}, io.Discard)
@@ -41,10 +41,10 @@ func quick(t *testing.T, scenario string) settings {
 	return s
 }
 
-// Laws 4, 7 and 11: the whole fleet, in processes of its own, through outages of several
-// kinds. bounds.go has what it is held to.
+// Laws 4, 7 and 11 hold for a whole fleet of processes, through outages of several kinds. The bounds are in
+// bounds.go.
 func TestLaw11Outages(t *testing.T) {
-	// However many tests may be parallel: what a fleet admits is measured, and it needs a core.
+	// Limit the scenarios at a time to the number of cores, because the measurement of a fleet needs a core.
 	cores := make(chan struct{}, runtime.GOMAXPROCS(0))
 	for _, name := range []string{"stop", "kill", "most-cut-off", "cut-off-in-turn", "slow", "flapping", "flushall", "random"} {
 		t.Run(name, func(t *testing.T) {
@@ -66,7 +66,7 @@ func TestLaw11Outages(t *testing.T) {
 			}
 			for _, c := range o.Checks {
 				tested := c.Tested
-				switch { // the race detector takes the time that the bounds are about
+				switch { // the race detector slows down what the bounds are about
 				case raceDetector && c.AtLeast:
 					tested *= 0.6
 				case raceDetector:
@@ -84,8 +84,8 @@ func TestLaw11Outages(t *testing.T) {
 	}
 }
 
-// A fleet that falls back to the full limit on each instance must be seen to break
-// it, or else nothing that the other checks say is worth anything.
+// A fleet that falls back to the full limit on each instance must be seen to exceed it. Otherwise none of the other
+// checks would mean anything.
 func seesTheDifference(t *testing.T, o outcome) {
 	i := slices.IndexFunc(o.Factors, func(x factors) bool { return x.Subject == naive.String() })
 	if i < 0 || o.Factors[i].Worst < 2 || o.Factors[i].Inside < 1.5 {
@@ -110,7 +110,7 @@ func writesEverything(t *testing.T, s settings, o outcome) {
 	if !json.Valid([]byte(read(s.json))) || !strings.Contains(read(s.markdown), "| tierlimit |") {
 		t.Errorf("JSON or Markdown:\n%s\n%s", read(s.json), read(s.markdown))
 	}
-	// 3 subjects over 7.2 windows at least, in tenths.
+	// At least 3 subjects over 7.2 windows, in tenths of a window.
 	if lines := strings.Count(read(s.csv), "\n"); lines < 3*72 {
 		t.Errorf("%d lines of CSV", lines)
 	}
@@ -156,8 +156,8 @@ func TestChecks(t *testing.T) {
 	}
 }
 
-// Two units before the cut, two late in the outage, and three at its end; and calls
-// that were late, one of them with the whole machine.
+// Two units are granted before the cut, two late in the outage, and three at its end. Of the late calls, one is late
+// because the whole machine was.
 func TestOutcome(t *testing.T) {
 	const ms = 1000 // µs
 	f := &fleet{settings: settings{Window: time.Second, Quota: 2, Deadline: 50 * time.Millisecond}, weights: even}
@@ -188,7 +188,7 @@ func TestOutcome(t *testing.T) {
 	}
 }
 
-// A machine on which a bare Get takes long is not to be beaten.
+// The bound for calls with an open breaker is raised on a machine on which even a bare Get takes long.
 func TestBoundOfOpenCalls(t *testing.T) {
 	for _, test := range []struct {
 		all  []latency

@@ -10,7 +10,7 @@ import (
 	"github.com/tierlimit/tierlimit/bench/outage/factor"
 )
 
-// outcome is what was measured of one scenario.
+// outcome is the measurement of one scenario.
 type outcome struct {
 	Name      string     `json:"name"`
 	About     string     `json:"about"`
@@ -22,22 +22,22 @@ type outcome struct {
 	Timeline  []interval `json:"timeline"`
 }
 
-// factors are the most units in any window, divided by the limit, by when the window
-// ends; the least are of windows wholly inside the outage. NaN: there is none.
+// factors are the most units in any window, divided by the limit, grouped by when the window ends. Least is the
+// fewest units in a window wholly inside the outage. NaN means that there is no such window.
 type factors struct {
 	Subject                                            string
 	Before, Cut, Inside, Recovery, After, Worst, Least float64
 }
 
-// latency is of calls of this library, by the tier that decided; "open" are those
-// of the last that began when the breaker was open.
+// latency is of this library's calls that one tier decided. The tier "open" is the calls decided without Redis that
+// began while the breaker was open.
 type latency struct {
 	Tier                string
 	Calls               int
 	P50, P99, P999, Max time.Duration
 }
 
-// check is a measured figure against its goal.
+// check compares a measured figure with its goal.
 type check struct {
 	What    string  `json:"what"`
 	Value   float64 `json:"value"`
@@ -74,7 +74,7 @@ func (f *fleet) outcome(calls []call) outcome {
 	return o
 }
 
-// grants are the units of a key that a subject admitted.
+// grants returns the units of a key that a subject admitted.
 func grants(calls []call, by subject, key uint32) (g []factor.Grant) {
 	for _, c := range calls {
 		if c.allowed && c.by == by && c.key == key {
@@ -84,7 +84,7 @@ func grants(calls []call, by subject, key uint32) (g []factor.Grant) {
 	return g
 }
 
-// factors measures key 0, which is offered in all scenarios.
+// factors measures key 0, which all scenarios offer.
 func (f *fleet) factors(by subject, calls []call) factors {
 	g := grants(calls, by, 0)
 	window, quota := f.Window.Microseconds(), float64(f.Quota)
@@ -106,7 +106,7 @@ func (f *fleet) factors(by subject, calls []call) factors {
 	return r
 }
 
-// bareGet is what bare calls are called that were made while the breaker was open.
+// bareGet names the bare calls that were made while the breaker was open.
 const bareGet = "bare Get meanwhile"
 
 func latencies(calls []call) (all []latency) {
@@ -135,7 +135,7 @@ func latencies(calls []call) (all []latency) {
 	return all
 }
 
-// checkCalls is what holds in every scenario: no errors, no call after its deadline.
+// checkCalls checks what must hold in every scenario: no errors, and no call after its deadline.
 func (f *fleet) checkCalls(all []latency) {
 	var calls int64
 	var worst, stalls time.Duration
@@ -171,8 +171,8 @@ func (f *fleet) checkCalls(all []latency) {
 	}
 }
 
-// openBound is how long calls may take with the breaker open: twice as long as a bare Get
-// meanwhile, on a machine that does not let that be quick.
+// openBound returns how long calls may take while the breaker is open. On a machine that is too busy for quick calls,
+// it is twice as long as a bare Get at the same time.
 func openBound(all []latency) bound {
 	b := openP99
 	if i := slices.IndexFunc(all, func(l latency) bool { return l.Tier == bareGet }); i >= 0 {

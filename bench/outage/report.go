@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// report is everything a run found.
+// report has all results of a run.
 type report struct {
 	Settings settings  `json:"settings"`
 	Outcomes []outcome `json:"outcomes"`
@@ -75,7 +75,7 @@ func (c check) String() string {
 	return fmt.Sprintf("%s: %s, %s %s", c.What, short(c.Value), than, short(c.Goal))
 }
 
-// tables are the factors and the latencies, each with its head.
+// tables returns the factors and the latencies, each with a head row.
 func (o outcome) tables() (tables [][][]string) {
 	if len(o.Factors) > 0 {
 		table := [][]string{{"", "before", "cut", "inside", "recovery", "after", "worst", "least"}}
@@ -96,7 +96,7 @@ func (o outcome) tables() (tables [][][]string) {
 
 func round(d time.Duration) string { return d.Round(100 * time.Nanosecond).String() }
 
-// short is a figure with what digits say something; NaN is none.
+// short formats a figure with its significant digits, and NaN as "-".
 func short(v float64) string {
 	switch {
 	case math.IsNaN(v):
@@ -133,7 +133,7 @@ func (r report) markdown(w io.Writer) error {
 	return nil
 }
 
-// MarshalJSON leaves out figures that there are none of.
+// MarshalJSON leaves out figures that are NaN.
 func (x factors) MarshalJSON() ([]byte, error) {
 	values := map[string]any{"subject": x.Subject}
 	for name, v := range map[string]float64{"before": x.Before, "cut": x.Cut, "inside": x.Inside, "recovery": x.Recovery, "after": x.After, "worst": x.Worst, "least": x.Least} {
@@ -144,7 +144,7 @@ func (x factors) MarshalJSON() ([]byte, error) {
 	return json.Marshal(values)
 }
 
-// writeFiles writes what the flags ask for.
+// writeFiles writes the files that the flags ask for.
 func (r report) writeFiles(s settings) error {
 	var errs []error
 	if s.json != "" {

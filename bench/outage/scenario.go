@@ -15,9 +15,9 @@ import (
 type scenario struct {
 	name      string
 	about     string
-	weights   []float64 // parts of the traffic, by instance
-	crowded   bool      // so much else goes on that calls are not timed
-	baselines bool      // offer the same to the common ways of limiting
+	weights   []float64 // shares of the traffic, by instance
+	crowded   bool      // so much else goes on that latencies are not checked
+	baselines bool      // offer the same load to the common ways of limiting
 	duty      func(settings, *duty)
 	play      step
 	judge     func(*fleet, []call) // adds checks and notes
@@ -145,7 +145,7 @@ func healAll(f *fleet) error {
 // A step is a part of a scenario.
 type step func(*fleet) error
 
-// inOrder takes steps up to the first that fails.
+// inOrder returns a step that takes steps in order, and stops at the first that fails.
 func inOrder(steps ...step) step {
 	return func(f *fleet) error {
 		for _, s := range steps {
@@ -157,18 +157,18 @@ func inOrder(steps ...step) step {
 	}
 }
 
-// windows waits for that many windows.
+// windows returns a step that waits for n windows.
 func windows(n float64) step {
 	return func(f *fleet) error { return f.wait(time.Duration(n * float64(f.Window))) }
 }
 
-// anOutage waits for as long as Redis is to be lost.
+// anOutage waits for the length of the outage.
 func anOutage(f *fleet) error { return f.wait(f.Outage) }
 
-// settleIn offers the scenario's load for so long that what was there before has left the window.
+// settleIn offers the scenario's load until all earlier requests have left the window.
 var settleIn = inOrder(func(f *fleet) error { return f.offer(f.Load, f.weights) }, windows(2.2))
 
-// lose marks the cut, and brings it about.
+// lose returns a step that marks the cut and then makes it.
 func lose(how step) step {
 	return func(f *fleet) error {
 		f.cut = now()
@@ -176,7 +176,7 @@ func lose(how step) step {
 	}
 }
 
-// regain marks the end of the outage, and waits until everyone is back.
+// regain returns a step that marks the end of the outage, ends it, and waits until all instances are back.
 func regain(how step) step {
 	return func(f *fleet) error {
 		f.up = now()
@@ -187,17 +187,17 @@ func regain(how step) step {
 	}
 }
 
-// outage plays a whole one: traffic, loss, recovery, and two windows more.
+// outage returns a whole outage: traffic, loss, recovery, and two more windows.
 func outage(how, back step) step {
 	return inOrder(settleIn, lose(how), anOutage, regain(back), windows(2))
 }
 
-const cutOff = 1 // the instance that is, in the scenario one-cut-off
+const cutOff = 1 // the instance that is cut off in the scenario one-cut-off
 
-// offerEachAll offers each instance so much that it alone could use up the limit.
+// offerEachAll offers each instance enough load to use up the limit alone.
 func offerEachAll(f *fleet) error { return f.offer(f.Load*float64(len(even)), even) }
 
-// playMostCutOff cuts off all instances but one at once, for longer than their membership lasts.
+// playMostCutOff cuts off all instances except one at once, for longer than their membership lasts.
 var playMostCutOff = inOrder(offerEachAll, windows(2.2), lose(func(f *fleet) (err error) {
 	for _, p := range f.proxies[1:] {
 		err = errors.Join(err, p.Drop())
@@ -205,8 +205,8 @@ var playMostCutOff = inOrder(offerEachAll, windows(2.2), lose(func(f *fleet) (er
 	return err
 }), anOutage, regain(healAll), windows(2))
 
-// playCutOffInTurn cuts off all instances but one, one after the other. Meanwhile the rest goes on to use up the
-// limit.
+// playCutOffInTurn cuts off all instances except one, one after the other. Meanwhile the others continue to use up
+// the limit.
 var playCutOffInTurn = inOrder(offerEachAll, windows(2.2), lose(func(f *fleet) error {
 	for _, p := range f.proxies[1:] {
 		if err := p.Drop(); err != nil {
@@ -234,7 +234,7 @@ var playRollingRestart = inOrder(settleIn, lose(dropAll), func(f *fleet) error {
 	return nil
 }, windows(1), regain(healAll), windows(1))
 
-// playFlapping has Redis come and go too often for the breaker to close for long.
+// playFlapping makes Redis come and go too often for the breaker to close for long.
 var playFlapping = inOrder(settleIn, lose(func(f *fleet) error {
 	const every = 300 * time.Millisecond
 	for range f.Outage / (2 * every) {
@@ -250,10 +250,10 @@ var playFlapping = inOrder(settleIn, lose(func(f *fleet) error {
 	return nil
 }), regain(func(*fleet) error { return nil }), windows(2))
 
-const scaledUp = 12 // instances, in the scenario scale-up
+const scaledUp = 12 // instances in the scenario scale-up
 
-// playScaleUp adds instances that never heard of the fleet. Those there were keep their
-// traffic, and each one that is added could use up half of the limit.
+// playScaleUp adds instances that have never heard of the fleet. The old instances keep their traffic, and each new
+// one could use up half of the limit.
 var playScaleUp = inOrder(settleIn, lose(dropAll), windows(0.5), func(f *fleet) error {
 	for i := len(f.instances); i < scaledUp; i++ {
 		if err := f.add(proxy.Proxy.Drop); err != nil {
@@ -280,7 +280,7 @@ var playGrowth = inOrder(func(f *fleet) error {
 
 var playMoved = inOrder(settleIn, lose(dropAll), offerEachAll, anOutage, regain(healAll), windows(1))
 
-// playFlushAll has Redis lose its data late in the window, when the limit is used up.
+// playFlushAll makes Redis lose its data late in the window, when the limit is used up.
 var playFlushAll = inOrder(func(f *fleet) error { return f.offer(f.Load, f.weights) }, windows(2.7), func(f *fleet) error {
 	f.cut = now()
 	f.up = f.cut

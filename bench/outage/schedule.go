@@ -10,13 +10,13 @@ import (
 	"time"
 )
 
-// fault is one thing that goes wrong, for a while, and then a pause.
+// fault is one failure that lasts for a while, and the pause after it.
 type fault struct {
 	kind      string
-	instance  int // that is cut off or restarted
+	instance  int // the instance that is cut off or restarted
 	delay     int // ms each way
 	length    time.Duration
-	restarted int // instance that is restarted in the middle; -1: none
+	restarted int // an instance that is restarted in the middle; -1: none
 	pause     time.Duration
 }
 
@@ -36,7 +36,7 @@ func (t fault) String() string {
 
 var faultKinds = []string{"stop", "kill", "partition", "cut off", "delay", "flushall", "restart"}
 
-// randomFaults makes a schedule of a seed.
+// randomFaults makes the schedule of a seed.
 func randomFaults(seed uint64, window time.Duration, instances int) (faults []fault) {
 	random := rand.New(rand.NewPCG(seed, 0))
 	part := func(most float64) time.Duration {
@@ -59,7 +59,7 @@ func randomFaults(seed uint64, window time.Duration, instances int) (faults []fa
 	return faults
 }
 
-// strike lets one fault happen and end.
+// strike makes one fault happen and end.
 func (f *fleet) strike(t fault) error {
 	var err error
 	heal := func() error { return healAll(f) }
@@ -103,7 +103,7 @@ func (f *fleet) strike(t fault) error {
 	return f.wait(t.pause)
 }
 
-// replace restarts an instance, and offers it its part again.
+// replace restarts an instance, and offers it its part of the load again.
 func (f *fleet) replace(i int) error {
 	if err := f.restart(i); err != nil {
 		return err
@@ -111,8 +111,8 @@ func (f *fleet) replace(i int) error {
 	return f.offerOne(i, f.Load*f.weights[i])
 }
 
-// boundOf is the most, as a factor of the limit, that a schedule may let through: what
-// the quotas can sum to, and what comes in until lost memory is noticed.
+// boundOf returns the most that a schedule may let through, as a factor of the limit: the largest sum of the shares,
+// and what is admitted until a loss of memory is noticed.
 func boundOf(faults []fault, s settings, instances int) float64 {
 	b := 2 - 1/float64(instances)
 	for _, t := range faults {
@@ -123,10 +123,10 @@ func boundOf(faults []fault, s settings, instances int) float64 {
 	return b
 }
 
-// schedulesAtOnce shortens a long list of them.
+// schedulesAtOnce is how many schedules play at the same time, to shorten a long list.
 const schedulesAtOnce = 4
 
-// playSchedules plays random schedules and puts them together into one outcome.
+// playSchedules plays random schedules and combines their outcomes into one.
 func playSchedules(ctx context.Context, s settings, sc scenario) (outcome, error) {
 	s.Window, s.Quota = min(s.Window, 2*time.Second), 400
 	sc.weights, sc.crowded = even, true

@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// settings are what the flags say, and what follows from them.
+// settings are the flags and the defaults that follow from them.
 type settings struct {
 	Window    time.Duration `json:"window"`
 	Outage    time.Duration `json:"outage"`
 	Quota     int64         `json:"quota"`
-	Load      float64       `json:"load"` // offered, in limits
+	Load      float64       `json:"load"` // offered load, in multiples of the limit
 	Deadline  time.Duration `json:"deadline"`
-	Keys      int           `json:"keys"`  // attacked; a tenth have room in the ledger
+	Keys      int           `json:"keys"`  // attacked keys; the ledger has room for a tenth of them
 	Debts     int           `json:"debts"` // keys that hold debt at the recovery
 	Schedules int           `json:"schedules"`
 	Seed      uint64        `json:"seed"`

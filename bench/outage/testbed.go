@@ -11,8 +11,8 @@ import (
 	"github.com/tierlimit/tierlimit/internal/redistest"
 )
 
-// testbed stands in for a test where redistest wants one: it keeps what to clean up,
-// and the first failures. It has no other of a test's methods.
+// testbed replaces a test where redistest needs one. It keeps the cleanups and the failures, and has no other methods
+// of a test.
 type testbed struct {
 	testing.TB
 	dir string
@@ -42,12 +42,12 @@ func (b *testbed) Errorf(format string, args ...any) {
 	b.failures = append(b.failures, fmt.Errorf(format, args...))
 }
 
-// Fatal does not return, as that of a test; startServer recovers what it panics with.
+// Fatal does not return, like a test's. startServer recovers the panic.
 func (b *testbed) Fatal(args ...any) { panic(fatal{fmt.Sprint(args...)}) }
 
 type fatal struct{ text string }
 
-// startServer starts a Redis server of this run's own.
+// startServer starts a Redis server that only this run uses.
 func (b *testbed) startServer() (s *redistest.Server, err error) {
 	defer func() {
 		switch cause := recover().(type) {
@@ -61,7 +61,7 @@ func (b *testbed) startServer() (s *redistest.Server, err error) {
 	return redistest.Start(b), nil
 }
 
-// close cleans up, and returns what had failed.
+// close runs the cleanups, and returns the failures so far.
 func (b *testbed) close() error {
 	for _, f := range slices.Backward(b.cleanups) {
 		f()

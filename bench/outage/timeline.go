@@ -9,12 +9,12 @@ import (
 	"github.com/tierlimit/tierlimit/bench/outage/factor"
 )
 
-// interval is a tenth of a window: what was admitted in it of key 0.
+// interval is what was admitted of key 0 in a tenth of a window.
 type interval struct {
-	Seconds float64 `json:"seconds"` // its beginning, from the cut on
+	Seconds float64 `json:"seconds"` // of its beginning, relative to the cut
 	Subject string  `json:"subject"`
 	Redis   float64 `json:"redis"`    // units a second that Redis admitted
-	Without float64 `json:"fallback"` // and those admitted without it
+	Without float64 `json:"fallback"` // units a second that were admitted without Redis
 	Window  float64 `json:"window"`   // units in the window that ends with the interval, divided by the limit
 }
 
@@ -48,7 +48,7 @@ func (f *fleet) timeline(calls []call) (all []interval) {
 
 func writeCSV(w io.Writer, outcomes []outcome) error {
 	out := csv.NewWriter(w)
-	_ = out.Write([]string{"scenario", "subject", "seconds", "admitted_by_redis_per_second", "admitted_without_per_second", "window_per_limit"}) // its error comes again
+	_ = out.Write([]string{"scenario", "subject", "seconds", "admitted_by_redis_per_second", "admitted_without_per_second", "window_per_limit"}) // see Error
 	number := func(v float64) string { return strconv.FormatFloat(v, 'g', 6, 64) }
 	for _, o := range outcomes {
 		for _, i := range o.Timeline {

@@ -22,10 +22,10 @@ import (
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
-// workerVariable holds a worker's duty. The program starts itself again with it.
+// workerVariable holds a worker's duty. The program starts itself again with this variable set.
 const workerVariable = "TIERLIMIT_OUTAGE_WORKER"
 
-// duty is what a worker is told at its start.
+// duty is the configuration of a worker.
 type duty struct {
 	Redis      string
 	Quota      int64
@@ -34,41 +34,41 @@ type duty struct {
 	FleetSize  int
 	LedgerKeys int
 	Baselines  bool
-	Log        string // file of calls
+	Log        string // file to log calls to
 	Seed       uint64
 	Verbose    bool
 }
 
-// order is a line on a worker's standard input. The end of the input ends the worker.
+// order is a line on a worker's standard input. The worker ends when the input does.
 type order struct {
 	Rate     float64 // requests a second
-	Heavy    int     // of the first so many keys, in turn
-	TailRate float64 // and requests a second
-	Tail     int     // of so many other keys, in turn,
-	From     int     // from this one on
-	Once     bool    // until each of those has been asked for once
+	Heavy    int     // of the first Heavy keys, in turn
+	TailRate float64 // requests a second for the tail
+	Tail     int     // number of other keys, asked for in turn
+	From     int     // the first of them to ask for
+	Once     bool    // stop after each of them has been asked for once
 }
 
-// news is a line on a worker's standard output, when something of it has changed.
+// news is a line on a worker's standard output. It is written when something in it has changed.
 type news struct {
 	Fleet    int
 	Degraded bool
 	Idle     bool // an order with Once is done
-	Charged  bool // Redis alone decides: all instances have charged what they granted
+	Charged  bool // Redis alone decides, because all instances have charged what they granted
 	Final    *final
 }
 
-// final is what a worker says at its end.
+// final is a worker's report at its end.
 type final struct {
 	Calls      int64
-	Errors     map[string]int // how often each
+	Errors     map[string]int // how often each occurred
 	Slow       []slowCall
 	HeapBefore uint64 // bytes, after the limiter was made
 	HeapAfter  uint64
 }
 
-// slowCall is a call that ended after its deadline, and how late a bare timer of the
-// same length was: by that much the machine stood still, not the call.
+// slowCall is a call that ended after its deadline. Stall is how late a bare timer of the same length was: the
+// machine, and not the call, is to blame for that part.
 type slowCall struct {
 	By    subject
 	At    int64
@@ -91,7 +91,7 @@ type worker struct {
 	limiter *tiered.Limiter
 	rules   [subjects]*tiered.Rule
 	cache   *ristretto.Cache[uint64, int64] // for bare calls
-	random  *rand.Rand                      // of the loop that offers
+	random  *rand.Rand                      // used by the loop that offers load only
 	flying  sync.WaitGroup
 	calls   atomic.Int64
 
@@ -101,7 +101,7 @@ type worker struct {
 	final     final
 }
 
-// work makes a limiter, offers it what it is ordered to, and logs every call.
+// work makes a limiter, offers it the ordered load, and logs every call.
 func work(stdin io.Reader, stdout io.Writer) error {
 	w := &worker{final: final{Errors: make(map[string]int)}}
 	if err := json.Unmarshal([]byte(os.Getenv(workerVariable)), &w.duty); err != nil {
@@ -124,7 +124,7 @@ func work(stdin io.Reader, stdout io.Writer) error {
 		for lines := json.NewDecoder(stdin); ; {
 			var o order
 			if lines.Decode(&o) != nil {
-				return // the end, or a parent that is gone
+				return // the end of the input, or the parent has died
 			}
 			orders <- o
 		}
@@ -136,7 +136,7 @@ func work(stdin io.Reader, stdout io.Writer) error {
 	w.flying.Wait()
 	w.final.Calls = w.calls.Load()
 	w.final.HeapAfter = heap()
-	_ = w.limiter.Close() // it says so if the fleet could not be told, as when Redis is lost
+	_ = w.limiter.Close() // the error is that the fleet could not be told, as while Redis is lost
 	if err := w.log.Flush(); err != nil {
 		return err
 	}
@@ -166,7 +166,7 @@ func (w *worker) open() (err error) {
 	}
 	lim := limit.Per(w.duty.Quota, w.duty.Window)
 	for by := range subjects {
-		policy := tiered.Deny // of the ways to compare with: they decide for themselves
+		policy := tiered.Deny // for the common ways of limiting, which have fallbacks of their own
 		if by == ours {
 			policy = tiered.Approximate
 		}
@@ -183,12 +183,12 @@ func (w *worker) open() (err error) {
 	return nil
 }
 
-// obey offers load as ordered, until no more orders come.
+// obey offers the ordered load until its input ends.
 func (w *worker) obey(orders <-chan order, tell *json.Encoder) error {
 	var o order
 	var told news
 	var heavy [subjects + 1]stream // of each subject, and of bare calls
-	var tail stream                // of ours
+	var tail stream                // of our subject
 	restart := func() {
 		for by := range heavy {
 			rate := o.Rate
@@ -246,8 +246,7 @@ func (w *worker) obey(orders <-chan order, tell *json.Encoder) error {
 	}
 }
 
-// sparsely: where there is nothing to compare with, there is a bare call for so many
-// requests.
+// sparsely is the number of requests for each bare call, in scenarios without the common ways to compare with.
 const sparsely = 16
 
 // stream is requests at random times, on average rate a second.
@@ -257,7 +256,7 @@ type stream struct {
 	count int
 }
 
-// farOff is when a stream without requests has its next.
+// farOff is how far in the future a stream without requests has its next one.
 const farOff = 24 * time.Hour
 
 func (w *worker) newStream(rate float64) stream {
@@ -274,7 +273,7 @@ func (w *worker) schedule(s *stream) {
 	s.next = s.next.Add(time.Duration(w.random.ExpFloat64() * float64(time.Second) / s.rate))
 }
 
-// due reports whether it is time for a stream's next request, and moves on if so.
+// due reports whether a stream's next request is due. If so, it schedules the one after it.
 func (w *worker) due(s *stream) bool {
 	if s.rate <= 0 || time.Now().Before(s.next) {
 		return false
@@ -283,8 +282,8 @@ func (w *worker) due(s *stream) bool {
 	return true
 }
 
-// offer makes a request, whether or not earlier ones have been answered. Each subject's
-// come at times of their own: made at the same moment, they would wait for each other.
+// offer makes a request, whether or not earlier ones have been answered. The subjects' requests come at different
+// times, because requests at the same moment would wait for each other.
 func (w *worker) offer(by subject, key uint32) {
 	w.flying.Go(func() { w.decide(by, key) })
 }
@@ -328,10 +327,10 @@ func (w *worker) decide(by subject, key uint32) {
 	if took > w.duty.Deadline && len(w.final.Slow) < 100_000 {
 		w.final.Slow = append(w.final.Slow, slowCall{by, c.at, took, stall})
 	}
-	_, _ = w.log.Write(encoded[:]) // its error comes again with Flush
+	_, _ = w.log.Write(encoded[:]) // Flush returns its error again
 }
 
-// fallback is the limiter in process of one of the common ways.
+// fallback returns the in-process limiter of one of the common ways.
 func (w *worker) fallback(by subject, key uint32) *rate.Limiter {
 	w.mu.Lock()
 	defer w.mu.Unlock()

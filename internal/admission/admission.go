@@ -1,5 +1,5 @@
 // Package admission decides about a call that several limits apply to ([Limit], [Decide]), and lets
-// outgoing calls wait ([Wait]). The middlewares and clients for HTTP and gRPC have it in common.
+// outgoing calls wait ([Wait]). The middleware and clients for HTTP and gRPC share it.
 package admission
 
 import (
@@ -11,9 +11,9 @@ import (
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
-// Decide charges all requests or none (law 9) and puts the decisions into decisions,
-// which is as long as requests. It is denied if any of them is. The grants are to be ended
-// when the request is over; there are none if no rule has a limit of [limit.Concurrent].
+// Decide charges all requests or none (law 9) and stores the decisions in decisions, which must be as
+// long as requests. The call is denied if any request is denied. The caller must end the grants when the
+// call is over. There are no grants if no rule has a limit of [limit.Concurrent].
 func Decide(ctx context.Context, limiter *tiered.Limiter, requests []tiered.Request, decisions []limit.Decision) (grants tiered.Grants, err error) {
 	var all []limit.Decision
 	switch {
@@ -34,14 +34,14 @@ func Denied(decisions []limit.Decision) bool {
 	return len(decisions) > 0 && !decisions[0].Allowed
 }
 
-// IsMistake reports whether an error of [Decide] will come again until the program is changed.
+// IsMistake reports whether an error of [Decide] will recur until the program is changed.
 func IsMistake(err error) bool {
 	mistakes := []error{limit.ErrInvalidCost, limit.ErrCostExceedsLimit, limit.ErrInvalidRule, limit.ErrInvalidKey}
 	return slices.ContainsFunc(mistakes, func(mistake error) bool { return errors.Is(err, mistake) })
 }
 
-// ByOutage reports whether a rule denied a request not for what it used but because
-// Redis cannot be asked and the rule then lets nothing through.
+// ByOutage reports whether a rule denied a request only because Redis cannot be asked and the rule then
+// lets nothing through, not because of what the request's key has used.
 func ByOutage(rule *tiered.Rule, d *limit.Decision) bool {
 	return d.Denied() && d.Degraded() && rule.OutagePolicy() == tiered.Deny
 }

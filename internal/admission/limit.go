@@ -9,23 +9,23 @@ import (
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
-// Limit is one of the limits that calls are held to. C is what its functions are told of a call, and
-// R what of its result.
+// Limit is one of the limits that calls are held to. C is the type of a call as its functions get it, and
+// R is the type of the call's result.
 type Limit[C, R any] struct {
 	Rule *tiered.Rule
 	Key  func(C) string
 	When func(C) bool  // nil: always
 	Cost func(C) int64 // nil: 1
-	// Settle returns what a call used in the end; nil: what it was charged. With ByHandler the call's
-	// handler says it, by [SetCost].
+	// Settle returns what a call used in the end; nil: what it was charged. With ByHandler, the call's
+	// handler reports it with [SetCost].
 	Settle    func(C, R) int64
 	ByHandler bool
 	ruleFor   func(call C, key string) *tiered.Rule
 }
 
-// RuleFor sets what chooses the rule for a call, whose key it is told as Key gave it. Nothing, or
-// nil returned, stands for Rule. name is the option's in errors, which given says was not given nil:
-// only one may choose.
+// RuleFor sets the function that chooses the rule for a call. choose gets the call's key as Key returned
+// it. If choose is not set or returns nil, Rule applies. name is the option's name in errors. given says
+// that the option was not given nil. Only one function may choose.
 func (l *Limit[C, R]) RuleFor(name string, given bool, choose func(call C, key string) *tiered.Rule) error {
 	if err := option.NotNil(given, name); err != nil {
 		return err
@@ -37,7 +37,7 @@ func (l *Limit[C, R]) RuleFor(name string, given bool, choose func(call C, key s
 	return nil
 }
 
-// Request returns what to charge for a call, and whether the limit is for it at all.
+// Request returns what to charge for a call, and whether the limit applies to the call at all.
 func (l *Limit[C, R]) Request(call C) (q tiered.Request, applies bool) {
 	if l.When != nil && !l.When(call) {
 		return q, false
@@ -58,7 +58,7 @@ func (l *Limit[C, R]) Request(call C) (q tiered.Request, applies bool) {
 // Settles reports whether the charge of a call is corrected when the call is over.
 func (l *Limit[C, R]) Settles() bool { return l.Settle != nil || l.ByHandler }
 
-// CheckSettling returns what is wrong with how charges are corrected.
+// CheckSettling returns an error if the settings for correcting charges are invalid.
 func (l *Limit[C, R]) CheckSettling() error {
 	switch name := l.Rule.Name(); {
 	case l.Settle != nil && l.ByHandler:
@@ -69,7 +69,7 @@ func (l *Limit[C, R]) CheckSettling() error {
 	return nil
 }
 
-// Used returns what a call used in the end, if that is known. said is what its handler said.
+// Used returns what a call used in the end, if that is known. said has what the call's handler reported.
 func (l *Limit[C, R]) Used(call C, result R, said *SaidCost) (units int64, known bool) {
 	switch {
 	case l.Settle != nil:
@@ -80,12 +80,10 @@ func (l *Limit[C, R]) Used(call C, result R, said *SaidCost) (units int64, known
 	return 0, false
 }
 
-// Names are those of the rules of limits that are decided about together: each has a rule of its
-// own.
+// Names are the names of the rules of limits that are decided together. Each limit has a rule of its own.
 type Names []string
 
-// Add adds the name of the rule of one more limit of a limiter's. The error says what is wrong with the
-// limit.
+// Add adds the name of the rule of one more limit. It returns an error if the limit is invalid.
 func (n *Names) Add(limiter *tiered.Limiter, rule *tiered.Rule, hasKey bool) error {
 	switch {
 	case rule == nil:

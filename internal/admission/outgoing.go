@@ -10,8 +10,8 @@ import (
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
-// CheckOutgoing returns what is wrong with the rule of whoever charges calls before it makes them,
-// which whose names.
+// CheckOutgoing returns an error if outgoing calls cannot be charged under the rule. whose names the
+// owner of the rule in the error.
 func CheckOutgoing(rule *tiered.Rule, whose string) error {
 	if rule == nil {
 		return option.Invalid("the %s's rule is nil", whose)
@@ -22,14 +22,15 @@ func CheckOutgoing(rule *tiered.Rule, whose string) error {
 	return nil
 }
 
-// CheckWait returns what is wrong with the longest that a call may wait.
+// CheckWait returns an error if d is not a valid longest wait of a call.
 func CheckWait(d time.Duration) error {
 	return option.Check(d >= 0, "longest wait %v, must not be negative", d)
 }
 
-// Wait waits for room and charges a call. call ends with it, and waiting with the longest wait, which
-// is not waited for if it is 0. That this is over is told as [limit.ErrWouldExceedDeadline], with the
-// decision that says for how long; the end of the call as its context's error.
+// Wait waits for room and charges a call. The context call ends with the call; the context waiting also
+// ends after the longest wait. If longest is 0, Wait does not wait. If the cost is not granted in time,
+// the error is [limit.ErrWouldExceedDeadline], and the decision says how long the wait would be. If the
+// call has ended, the error is its context's.
 func Wait(call, waiting context.Context, longest time.Duration, rule *tiered.Rule, key string, cost int64) (limit.Decision, error) {
 	if longest == 0 {
 		d, err := rule.AllowN(call, key, cost)

@@ -1,5 +1,5 @@
-// Package inspect gives the live page, and other packages of this module, access to a limiter's inside, which
-// package tiered does not export.
+// Package inspect gives the live page, and other packages of this module, access to parts of a limiter
+// that package tiered does not export.
 package inspect
 
 import (
@@ -9,20 +9,20 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// Of returns the inside of a *tiered.Limiter. Package tiered sets Of when it is initialized.
+// Of returns the Inside of a *tiered.Limiter. Package tiered sets Of when it is initialized.
 var Of func(limiter any) Inside
 
-// Inside is the inside of a limiter. It is safe for concurrent use.
+// Inside is the view of a limiter from inside. It is safe for concurrent use.
 type Inside interface {
 	// Snapshot returns the limiter's state and counters at this moment. It makes no trip to Redis.
 	Snapshot() Snapshot
-	// Watch makes the goroutine of each decision call f after the decision, until stop is called. There is
-	// at most one watcher: ok is false if there is one already.
+	// Watch makes the goroutine of each decision call f after the decision, until stop is called. There
+	// is at most one watcher: ok is false if there is one already.
 	Watch(f Watcher) (stop func(), ok bool)
 	// RememberOwnLimits makes the limiter remember, from now on, which keys have a limit of their own;
 	// see Rule.OwnLimit.
 	RememberOwnLimits()
-	// Owns reports whether a *tiered.Rule is of the limiter.
+	// Owns reports whether a *tiered.Rule belongs to the limiter.
 	Owns(rule any) bool
 	// Context ends when the limiter is closed.
 	Context() context.Context
@@ -31,15 +31,15 @@ type Inside interface {
 	AfterClose(f func())
 }
 
-// Watcher is called with each decision. It must return quickly. It may be called by many goroutines at
-// once, and still shortly after it was stopped.
+// Watcher is called with each decision. It must return quickly. Many goroutines may call it at the same
+// time, and it may still be called shortly after it was stopped.
 type Watcher func(rule, key string, denied bool)
 
 // Snapshot has the state and the counters of a limiter at one moment.
 type Snapshot struct {
 	At                time.Time
 	State             string // who decides: "healthy", "outage" or "settling"
-	Reason            string // why Redis could not be asked last, if it counts as lost
+	Reason            string // why Redis last could not be asked, if it counts as lost
 	Breaker           string // "closed", "half-open" or "open"
 	FleetSize         int
 	FleetHeard        bool // whether Redis has reported FleetSize; otherwise it is assumed
@@ -59,7 +59,7 @@ type Rule struct {
 	WorstCase    int64
 	Why          string // the reason for the algorithm
 	OutagePolicy string
-	Counts       []Count // by tier, those on a dry run included
+	Counts       []Count // by tier, including those on a dry run
 	Errors       uint64
 	Held         Held
 
@@ -75,11 +75,12 @@ type Rule struct {
 
 // Held counts the units that this process holds under a rule, and how its holds and slots ended.
 type Held struct {
-	// Units are held now: by slots of a limit on what is in flight, or by Open holds.
+	// Units is the number of units held now, by slots of a limit on what is in flight or by holds. Open
+	// is the number of open holds.
 	Units, Open int64
-	// Settled is the number of settlements that were made, and Waiting the number of those that wait for
-	// Redis. Reclaimed is the number of settlements that came so late that the units had been given back, and
-	// LostHolds the number of those whose hold Redis did not know.
+	// Settled is the number of settlements that were made, and Waiting is the number that wait for Redis.
+	// Reclaimed is the number of settlements that came after the units had been given back. LostHolds is
+	// the number of settlements whose hold Redis did not know.
 	Settled, Waiting, Reclaimed, LostHolds int64
 	// LostSlots is the number of slots that were lost before they were released.
 	LostSlots uint64
@@ -89,13 +90,13 @@ type Held struct {
 type Count struct {
 	Tier            limit.Tier
 	Allowed, Denied uint64
-	HeldBack        uint64 // denied nothing, while another limit of the same request did
+	HeldBack        uint64 // did not deny, while another limit of the same request did
 }
 
-// Health describes the masters, the units that are still to be charged, and the duration of trips.
+// Health describes the masters, the units that must still be charged, and the duration of trips.
 type Health struct {
-	Masters []Master // of a Cluster; one node is one
-	// WaitingUnits, of WaitingKeys keys, were granted without Redis and are still to be charged there.
+	Masters []Master // of a Cluster; a single node counts as one master
+	// WaitingUnits, of WaitingKeys keys, were granted without Redis and must still be charged there.
 	WaitingUnits, WaitingKeys int64
 	// TripCounts has the number of trips to Redis since the limiter was made, by duration: element i
 	// counts those that took at most TripBounds[i] seconds and more than the bound before it. The last
@@ -106,10 +107,10 @@ type Health struct {
 
 // Master describes a server that holds keys: a master of a Cluster, or the single node.
 type Master struct {
-	Address string // "" if it is not known
+	Address string // "" if the address is not known
 	State   string
 	Since   time.Time // when the state began
-	// LastError is the error of the last failed attempt to ask it; "" if none has failed.
+	// LastError is the error of the last failed attempt to ask the server; "" if no attempt has failed.
 	LastError   string
 	LastErrorAt time.Time
 }

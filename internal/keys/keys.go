@@ -1,5 +1,5 @@
-// Package keys makes keys out of what a request tells, so that no two different
-// things share a key. The middlewares for HTTP and gRPC have it in common.
+// Package keys makes keys out of the properties of a request, so that no two different things share a
+// key. The middleware for HTTP and gRPC share it.
 package keys
 
 import (
@@ -10,9 +10,9 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// Join joins parts into one key. Different lists of parts give different keys,
-// whatever bytes they hold: each part is preceded by its length. A part may be
-// empty, but if all are, so is the result: the request has no key.
+// Join joins parts into one key. Different lists of parts give different keys, whatever bytes they
+// contain, because each part is preceded by its length. A part may be empty. If all parts are empty, so
+// is the result: the request has no key.
 func Join(parts ...string) string {
 	size := 0
 	for _, part := range parts {
@@ -32,20 +32,20 @@ func Join(parts ...string) string {
 	return b.String()
 }
 
-// Alternative is the key of the i-th of several ways to tell a key, so that what
-// one way tells never equals what another does: an API key that reads like an
-// address is not that address.
+// Alternative returns the key that the i-th of several ways to find a key has found. Keys found in
+// different ways are never equal: an API key that reads like an address is not that address.
 func Alternative(i int, key string) string { return strconv.Itoa(i) + ":" + key }
 
-// none is the key that all requests without one share, long that of all whose key would be
-// longer than a limiter takes.
+// none is the key that all requests without a key share. long is the key that all requests share whose
+// key would be longer than a limiter accepts.
 const (
 	none = "\x00"
 	long = "\x00long"
 )
 
-// OrNone is the key, or one that all requests without a key share and that no
-// other request has. So do those with a key that is too long: only who wants to has one.
+// OrNone returns the key, in a form that differs from none and long. It returns none for an empty key and
+// long for a key that is too long, so all such requests share a key. Only clients that want to have too
+// long a key have one.
 func OrNone(key string) string {
 	switch {
 	case key == "":
@@ -58,13 +58,13 @@ func OrNone(key string) string {
 	return key
 }
 
-// nat64 is the well-known prefix of IPv4 addresses in IPv6 (RFC 6052). All of the
-// IPv4 internet would share its one /64.
+// nat64 is the well-known prefix of IPv4 addresses in IPv6 (RFC 6052). Without special treatment, the
+// whole IPv4 internet would share the prefix's one /64.
 var nat64 = netip.MustParsePrefix("64:ff9b::/96")
 
-// Canonical is the one form of an address that may come in several: an IPv4 address
-// inside an IPv6 one is itself, and there is no zone, which whoever writes an
-// address into a header could choose freely.
+// Canonical returns the canonical form of an address. An IPv4 address inside an IPv6 address becomes
+// plain IPv4. The zone is removed, because a client that writes an address into a header could choose it
+// freely.
 func Canonical(addr netip.Addr) netip.Addr {
 	addr = addr.Unmap().WithZone("")
 	if nat64.Contains(addr) {
@@ -74,9 +74,9 @@ func Canonical(addr netip.Addr) netip.Addr {
 	return addr
 }
 
-// Address is the key of an address: IPv4 as it is, IPv6 by its /64, the least that a
-// network hands out to a customer, who can use all 2^64 addresses of it. "" if addr
-// is not valid.
+// Address returns the key of an address: IPv4 as it is, and IPv6 by its /64. A /64 is the least that a
+// network assigns to a customer, who can use all of its 2^64 addresses. Address returns "" if addr is not
+// valid.
 func Address(addr netip.Addr) string {
 	addr = Canonical(addr)
 	switch {

@@ -11,7 +11,7 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// parts are strings that look like what Join writes itself.
+// parts draws strings that look like the output of Join.
 var parts = rapid.SliceOfN(rapid.OneOf(
 	rapid.StringMatching(`[0-9:]{0,6}`),
 	rapid.StringMatching(`([0-9]:[a-c]?){0,3}`),
@@ -44,7 +44,7 @@ func TestJoinedPartsNeverCollide(t *testing.T) {
 			if i == len(a)-1 {
 				break
 			}
-			// Moving a byte over a boundary is what joining with a separator falls for.
+			// A separator between the parts would not notice a byte that moves over a boundary.
 			moved := slices.Clone(a)
 			moved[i], moved[i+1] = a[i][:last], a[i][last:]+a[i+1]
 			if Join(moved...) == joined {
@@ -54,7 +54,7 @@ func TestJoinedPartsNeverCollide(t *testing.T) {
 	})
 }
 
-// What collides where lengths or numbers are not told from what follows them.
+// These lists would collide if lengths or numbers were not kept apart from what follows them.
 func TestNumbersEnd(t *testing.T) {
 	zeros := strings.Repeat("0", 11)
 	if a, b := Join(zeros), Join(append([]string{"1"}, make([]string, 11)...)...); a == b {
@@ -65,7 +65,7 @@ func TestNumbersEnd(t *testing.T) {
 	}
 }
 
-// No request can claim the key of those that have none.
+// No request can claim the key that is shared by requests without a key.
 func TestNoKeyIsAKeyOfItsOwn(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		key := rapid.OneOf(rapid.StringMatching("\x00{0,3}(a|long)?"), rapid.String()).Draw(t, "a")
@@ -99,8 +99,8 @@ func TestAlternativesNeverCollide(t *testing.T) {
 func TestAddress(t *testing.T) {
 	for _, c := range []struct{ addr, key string }{
 		{"192.0.2.7", "192.0.2.7"},
-		{"::ffff:192.0.2.7", "192.0.2.7"},  // IPv4 on a socket for both
-		{"64:ff9b::c000:207", "192.0.2.7"}, // IPv4 that a translator shows an IPv6 server
+		{"::ffff:192.0.2.7", "192.0.2.7"},  // IPv4 on a dual-stack socket
+		{"64:ff9b::c000:207", "192.0.2.7"}, // IPv4, as a translator shows it to an IPv6 server
 		{"2001:db8:1:2::1", "2001:db8:1:2::/64"},
 		{"2001:db8:1:2:ffff:ffff:ffff:ffff", "2001:db8:1:2::/64"},
 		{"2001:db8:1:3::1", "2001:db8:1:3::/64"},

@@ -15,12 +15,13 @@ import (
 )
 
 const (
-	// leasedKeys is the number of keys for which a process can have leases, or measure demand, at a
-	// time. Each takes 80 bytes, once there is a rule with leases.
+	// leasedKeys is the number of keys for which a process can have leases or measure demand at the same
+	// time. Each key takes 80 bytes, once there is a rule with leases.
 	leasedKeys = 8192
-	// mostRenewals is how many leases are requested at a time; further keys are decided in Redis.
+	// mostRenewals is the number of leases that may be requested at the same time. Further keys are
+	// decided in Redis.
 	mostRenewals = 64
-	// returnedAtOnce is how many leases are given back at a time, which share trips.
+	// returnedAtOnce is the number of leases that are given back at the same time. They share trips.
 	returnedAtOnce = 128
 	// endIdleEvery is how often unused leases are ended, while there are leases.
 	endIdleEvery = 50 * time.Millisecond
@@ -30,11 +31,11 @@ const (
 type Rule struct {
 	*Terms
 	Outage *outage.Rule
-	// ForgetDenial is called with the hash of a key of which units were given back.
+	// ForgetDenial is called with the hash of a key when units of the key were given back.
 	ForgetDenial func(hash uint64)
 }
 
-// Keeper has the leases of all rules of a limiter. It is safe for concurrent use.
+// Keeper has the leases of all rules of a limiter. A Keeper is safe for concurrent use.
 type Keeper struct {
 	shards       *outage.Shards
 	virtual      bool
@@ -42,15 +43,15 @@ type Keeper struct {
 	trips        sync.WaitGroup
 
 	mu       sync.Mutex           // guards the fields below
-	table    *local.Leases[*Rule] // nil until a rule needs it; then not changed
-	wake     wake.Signal          // that there are leases; made with table
+	table    *local.Leases[*Rule] // nil until a rule needs it; does not change after that
+	wake     wake.Signal          // sent when there are leases; made with table
 	underWay int
-	closing  context.Context // of Close; nil before
+	closing  context.Context // context of Close; nil before Close
 }
 
-// New returns a keeper without leases. virtual says that the time of the shards is not real time; then
-// everything is done in the calling goroutines. notGivenBack is called with the reason why unspent units
-// stay charged. It may be called from several goroutines at a time.
+// New returns a keeper without leases. virtual says that the shards' time is not real time; the keeper
+// then does all work in the calling goroutines. notGivenBack is called with the reason why unspent units
+// stay charged. It may be called from several goroutines at the same time.
 func New(shards *outage.Shards, virtual bool, notGivenBack func(error)) *Keeper {
 	return &Keeper{shards: shards, virtual: virtual, notGivenBack: notGivenBack}
 }
@@ -67,8 +68,8 @@ func (k *Keeper) Begin() {
 	}
 }
 
-// begin permits one more trip for leases; end must follow it. It returns false if there are enough
-// trips, or the keeper is closed.
+// begin permits one more trip for leases; end must be called after it. It returns false if there are
+// enough trips, or if the keeper is closed.
 func (k *Keeper) begin() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -87,7 +88,7 @@ func (k *Keeper) end() {
 	k.trips.Done()
 }
 
-// Spend takes units of the lease of a key, see [local.Leases.Spend].
+// Spend takes units of the lease of a key; see [local.Leases.Spend].
 func (k *Keeper) Spend(r *Rule, hash uint64, now, needed, cost int64) (local.Spent, bool) {
 	if k.virtual {
 		k.endIdle() // no background goroutine does so in virtual time
@@ -95,7 +96,7 @@ func (k *Keeper) Spend(r *Rule, hash uint64, now, needed, cost int64) (local.Spe
 	return k.table.Spend(hash^r.Salt, now, needed, cost)
 }
 
-// Granted records Redis's grant, and requests a lease if it is worth while.
+// Granted records a grant by Redis, and requests a lease if one is worthwhile.
 func (k *Keeper) Granted(r *Rule, hash uint64, key remote.UserKey, granted int64) {
 	want := k.table.Wanted(hash^r.Salt, k.shards.Now(), granted, r.Life, r.Most)
 	if want == 0 {
@@ -114,10 +115,10 @@ func (k *Keeper) Granted(r *Rule, hash uint64, key remote.UserKey, granted int64
 		renew()
 		return
 	}
-	go renew() // end is waited for
+	go renew() // Close waits for the goroutine's end
 }
 
-// renew requests a lease, in place of the key's present one, if any.
+// renew requests a lease. It ends the key's present lease, if there is one.
 func (k *Keeper) renew(r *Rule, q *outage.Question) {
 	hash := q.Hash ^ r.Salt
 	terms := remote.Lease{ID: k.table.NextID(), Most: r.Most, Reserve: r.Reserve, Life: r.Life}
@@ -132,7 +133,8 @@ func (k *Keeper) renew(r *Rule, q *outage.Question) {
 	entries = append(entries, remote.Entry{Key: string(q.Key), Rule: r.Outage.Encoded, Operation: lua.Lease, Cost: q.Cost, Lease: &terms})
 	sent := k.shards.Now()
 	sent -= sent % int64(time.Microsecond) // Redis may have read its clock at this very moment
-	// Not within a caller's deadline: units charged in advance must not be lost when it ends.
+	// This trip is not bound to a caller's deadline: units charged in advance must not be lost when the
+	// caller's call ends.
 	s := k.shards.Of(q.Key)
 	replies, err := s.DecideAll(context.Background(), entries, k.shards.Deadline)
 	if len(entries) > 1 {
@@ -159,10 +161,11 @@ func (k *Keeper) renew(r *Rule, q *outage.Question) {
 	k.wake.Send()
 }
 
-// keep runs in the background: it gives back unused leases. (It takes the place of a request for a lease,
-// so it does not begin when the first is granted, while others may be asked for.)
+// keep runs in the background, and gives back unused leases. A round of it counts as one request for a
+// lease. So the first round does not come as soon as the first lease is granted, when other leases may be
+// requested.
 func (k *Keeper) keep() {
-	held := false // when it looked last
+	held := false // whether there were leases in the last round
 	k.wake.Run(k.shards.Context, func() (pause time.Duration) {
 		if held {
 			k.endIdle()
@@ -181,7 +184,7 @@ func (k *Keeper) endIdle() {
 	}
 }
 
-// Close gives all leases back, until ctx ends (law 12). None is granted afterwards.
+// Close gives all leases back, until ctx ends (law 12). No lease is granted afterwards.
 func (k *Keeper) Close(ctx context.Context) {
 	k.mu.Lock()
 	k.closing = ctx
@@ -193,8 +196,8 @@ func (k *Keeper) Close(ctx context.Context) {
 	}
 }
 
-// giveBack returns the rest of leases to Redis. If Redis is lost, or the time of Close is over, the units stay
-// charged there until they leave the window.
+// giveBack returns the unspent units of leases to Redis. If Redis is lost, or the time of Close is over,
+// the units stay charged there until they leave the window.
 func (k *Keeper) giveBack(ended []local.Ended[*Rule]) {
 	for i := range ended {
 		k.unrecord(&ended[i])
@@ -233,15 +236,15 @@ func (k *Keeper) late() error {
 	return k.closing.Err()
 }
 
-// unrecord removes the rest of a lease from the ledger. It runs before Redis is told, since this
-// instance's record may have less than Redis, but never more.
+// unrecord removes the unspent units of a lease from the ledger. It runs before Redis is told, because
+// this instance's record may have less than Redis, but never more.
 func (k *Keeper) unrecord(e *local.Ended[*Rule]) {
 	key := remote.UserKey(e.Key)
 	q := outage.Question{Rule: e.Owner.Outage, Hash: e.Hash, Key: key}
 	k.shards.Of(key).Returned(&q, e.Left, false)
 }
 
-// unspent returns the refund of the rest of a lease.
+// unspent returns the entry that refunds the unspent units of a lease.
 func unspent(e *local.Ended[*Rule]) remote.Entry {
 	return remote.Entry{
 		Key: e.Key, Rule: e.Owner.Outage.Encoded, Operation: lua.Refund,
@@ -249,10 +252,10 @@ func unspent(e *local.Ended[*Rule]) remote.Entry {
 	}
 }
 
-// Drop forgets the lease of a key, whose state in Redis was reset.
+// Drop forgets the lease of a key after the key's state in Redis was reset.
 func (k *Keeper) Drop(r *Rule, hash uint64) { k.table.End(hash ^ r.Salt) }
 
-// Left returns the number of leased units that are not spent.
+// Left returns the number of leased units that have not been spent.
 func (k *Keeper) Left() int64 {
 	k.mu.Lock()
 	table := k.table

@@ -19,12 +19,12 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// master stands in for Redis: it grants the leases that it is asked for, and notes refunds.
+// master stands in for Redis: it grants the leases that it is asked for, and records refunds.
 type master struct {
 	outage.Membership
 	asked    []remote.Entry
 	refunded int64
-	grants   int64 // at most, for a lease
+	grants   int64 // the most units of a lease
 	err      error
 }
 
@@ -69,8 +69,8 @@ type silent struct{}
 func (silent) Warn(string, string, ...any) {}
 func (silent) Info(string, string, ...any) {}
 
-// leasing is a keeper in virtual time, with a rule of a limit of 1,000 per minute, of which a tenth may
-// be on lease, and what it told.
+// leasing has a keeper in virtual time, a rule with a limit of 1,000 per minute of which a tenth may be on lease,
+// and what the keeper has reported.
 type leasing struct {
 	*master
 	*Keeper
@@ -104,7 +104,7 @@ func newLeasing(t *testing.T) *leasing {
 
 func (l *leasing) Close() { l.Keeper.Close(context.Background()) }
 
-// demand has Redis grant 20 units, one by one within 20 ms.
+// demand makes Redis grant 20 units, one by one within 20 ms.
 func (l *leasing) demand() {
 	for range 20 {
 		l.Granted(l.rule, hash, key, 1)
@@ -112,7 +112,7 @@ func (l *leasing) demand() {
 	}
 }
 
-// leases returns how many leases were asked for.
+// leases returns how many leases were requested.
 func (m *master) leases() (n int) {
 	for i := range m.asked {
 		if m.asked[i].Operation == lua.Lease {
@@ -122,8 +122,8 @@ func (m *master) leases() (n int) {
 	return n
 }
 
-// A lease that has less than a request needs is replaced by the next one. In the same trip the rest of it is
-// given back, and no longer counts as granted by this instance.
+// A lease that has fewer units than a request needs is replaced by the next one. The same trip gives the rest of
+// the old lease back, and the rest no longer counts as granted by this instance.
 func TestARenewalGivesBackTheRest(t *testing.T) {
 	l := newLeasing(t)
 	l.demand()
@@ -158,7 +158,7 @@ func TestARenewalGivesBackTheRest(t *testing.T) {
 	if used := l.ledger.Used(&account, l.now); used != units-1+l.left() || l.Left() != l.left() {
 		t.Errorf("%d units count as granted here, of which %d are left; want %d, and %d", used, l.Left(), units-1+l.left(), l.left())
 	}
-	// The next one comes out even: there is no rest.
+	// The next lease is spent completely, so there is no rest.
 	for range l.left() {
 		l.Spend(l.rule, hash, l.now, 1, 1)
 	}
@@ -168,7 +168,7 @@ func TestARenewalGivesBackTheRest(t *testing.T) {
 	}
 }
 
-// A key of which Redis leases nothing is not asked for again at once; nor without Redis.
+// If Redis leases nothing of a key, or is lost, the key's lease is not requested again at once.
 func TestLeasesThatAreNotGranted(t *testing.T) {
 	for what, c := range map[string]struct {
 		err   error
@@ -196,11 +196,12 @@ func TestLeasesThatAreNotGranted(t *testing.T) {
 	}
 }
 
-// A lease ends a little before its life in Redis does, counted from before it was asked for. What it
-// grants says what is left of it and in Redis, and when the key will be as if never used.
+// A lease ends a little before its life in Redis does, counted from before the lease was requested. Its grants
+// report how many units are left in the lease and in Redis, and when the key will be as if it had never been
+// used.
 func TestWhatALeaseSays(t *testing.T) {
 	l := newLeasing(t)
-	l.now += 999 // Redis's clock has whole microseconds
+	l.now += 999 // Redis's clock counts whole microseconds
 	asked := int64(0)
 	for ; l.leases() == 0; l.now += int64(time.Millisecond) {
 		asked = l.now
@@ -208,7 +209,7 @@ func TestWhatALeaseSays(t *testing.T) {
 	}
 	units := l.left()
 	ends := asked - 999 + int64(Longest-Longest/Drift)
-	for l.now = asked + int64(Longest/10); l.now < ends; l.now += int64(Longest / 10) { // so that it is not idle
+	for l.now = asked + int64(Longest/10); l.now < ends; l.now += int64(Longest / 10) { // never idle
 		units--
 		spent, ok := l.Spend(l.rule, hash, l.now, 1, 1)
 		if want := (local.Spent{Stamp: 7, Remaining: 50 + units, ResetAfter: time.Minute - time.Duration(l.now-asked+999)}); !ok || spent != want {
@@ -222,7 +223,7 @@ func TestWhatALeaseSays(t *testing.T) {
 	}
 }
 
-// What cannot be given back is told, and the denials of its key are still true.
+// If a lease cannot be given back, the keeper reports that, and the key's remembered denials stay.
 func TestLeasesThatAreNotGivenBack(t *testing.T) {
 	l := newLeasing(t)
 	l.demand()
@@ -232,8 +233,8 @@ func TestLeasesThatAreNotGivenBack(t *testing.T) {
 	}
 }
 
-// A key that is asked for often gets a lease; what is not spent of it is given back when it is
-// idle, and by Close (law 12). Without Redis there is none, and nothing is lost.
+// A key that is asked for often gets a lease. Unspent units are given back when the lease is idle, and by Close
+// (law 12). Without Redis there is no lease, and nothing is lost.
 func TestLeasesWithoutRedis(t *testing.T) {
 	l := newLeasing(t)
 	if none, _ := NewTerms(local.NewHasher(), "r", limit.PerMinute(9), limit.SlidingLog(), 10, false); none != nil {
@@ -248,7 +249,7 @@ func TestLeasesWithoutRedis(t *testing.T) {
 		t.Fatalf("%+v, %v, %d left", spent, ok, l.Left())
 	}
 	left := l.Left()
-	l.now += int64(Longest) // it is idle, and over
+	l.now += int64(Longest) // the lease is idle, and over
 	if _, ok := l.Spend(l.rule, hash, l.now, 1, 0); ok || l.refunded != left || l.Left() != 0 || !slices.Contains(l.forgotten, hash) {
 		t.Errorf("%d of %d units given back, denials forgotten: %v", l.refunded, left, l.forgotten)
 	}
@@ -270,7 +271,7 @@ func TestLeasesWithoutRedis(t *testing.T) {
 	}
 }
 
-// left is how many units the last lease had.
+// left returns how many units the last lease had.
 func (m *master) left() int64 {
 	last := m.asked[len(m.asked)-1]
 	return min(last.Cost, m.grants)
@@ -279,7 +280,7 @@ func (m *master) left() int64 {
 func (m *master) TurnsAway() bool             { return false }
 func (m *master) DelayDenied(context.Context) {}
 
-// blocked is a master whose answers to what it is asked for together come when they are let through.
+// blocked is a master that answers requests in a group only when the test lets them through.
 type blocked struct {
 	*master
 	mu       sync.Mutex
@@ -303,8 +304,8 @@ func (b *blocked) Decide(ctx context.Context, e remote.Entry) (remote.Reply, err
 	return b.master.Decide(ctx, e)
 }
 
-// Law 7: however many keys are asked for, a bounded number of leases is requested at a time. Law 12: those
-// that are granted while the keeper is being closed are given back, too.
+// Law 7: however many keys are asked for, only a bounded number of leases is requested at a time. Law 12: leases
+// that are granted while the keeper is being closed are also given back.
 func TestLaws7And12LeasesThatAreUnderWay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newLeasing(t)
@@ -367,7 +368,7 @@ func TestLaws7And12LeasesThatAreUnderWay(t *testing.T) {
 	})
 }
 
-// What is not used for a while is given back in the background, and no longer counts as granted by this
+// Leases that are not used for a while are given back in the background, and no longer count as granted by this
 // instance.
 func TestIdleLeasesAreGivenBackInTheBackground(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -413,7 +414,7 @@ func (e *ending) Decide(ctx context.Context, entry remote.Entry) (remote.Reply, 
 	return e.blocked.Decide(ctx, entry)
 }
 
-// Law 12: when its time is over, Close gives no more leases back, however many there are and although Redis answers.
+// Law 12: Close stops giving leases back when its time is over, however many there are, even if Redis answers.
 func TestLaw12CloseGivesLeasesBackForALimitedTime(t *testing.T) {
 	l := newLeasing(t)
 	within, end := context.WithCancel(t.Context())

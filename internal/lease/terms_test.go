@@ -51,7 +51,7 @@ func TestTerms(t *testing.T) {
 	}
 }
 
-// Leases are told apart by all that they depend on.
+// Terms that differ in anything that matters for a lease have different salts.
 func TestTermsHaveSaltsOfTheirOwn(t *testing.T) {
 	h := local.NewHasher()
 	salt := func(rule string, lim limit.Limit, a limit.Algorithm, percent int, within bool) uint64 {

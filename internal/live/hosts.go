@@ -8,12 +8,11 @@ import (
 	"strings"
 )
 
-// Hosts are the names that a page may be asked for under, besides localhost and IP
-// addresses. They stop DNS rebinding: another site's name that is made to resolve to this
-// server's address gives that site's scripts, in a browser that reaches this server, the
-// page's own origin. Its requests still carry that name in Host. An address in Host is no
-// name that could be made to resolve to something else, so it is always accepted, on
-// whatever interface the server listens.
+// Hosts are the names under which a page may be requested, besides localhost and IP addresses. They stop
+// DNS rebinding. In that attack, a name of another site is made to resolve to this server's address. In a
+// browser that reaches this server, that site's scripts then have the page's own origin. But their
+// requests still carry the other site's name in Host. An address in Host cannot be made to resolve to
+// something else, so addresses are always accepted, on whatever interface the server listens.
 type Hosts map[string]bool
 
 // NewHosts checks names: host names without scheme, port or path.
@@ -29,9 +28,9 @@ func NewHosts(names ...string) (Hosts, error) {
 	return hosts, nil
 }
 
-// Accept reports whether a request names the page by an address, as localhost, or by one
-// of the hosts. If not it answers with status 421 (Misdirected Request) and what to do:
-// option is how the user adds a host.
+// Accept reports whether a request names the page by an address, as localhost, or by one of the hosts. If
+// not, Accept answers with status 421 (Misdirected Request) and what to do. option says how the user adds
+// a host.
 func (h Hosts) Accept(w http.ResponseWriter, r *http.Request, option string) bool {
 	host := plainHost((&url.URL{Host: r.Host}).Hostname())
 	if _, err := netip.ParseAddr(host); err == nil || host == "localhost" || h[host] {
@@ -41,8 +40,8 @@ func (h Hosts) Accept(w http.ResponseWriter, r *http.Request, option string) boo
 	return false
 }
 
-// plainHost is a host name as names are compared: in lower case, without the dot of the
-// root.
+// plainHost returns a host name in the form in which names are compared: in lower case, and without the
+// dot of the root.
 func plainHost(host string) string {
 	return strings.TrimSuffix(strings.ToLower(host), ".")
 }

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// A name that anyone could make resolve to this server is not accepted, so that no other
-// site's scripts get the page's origin; addresses and names that were set are.
+// A name that anyone could make resolve to this server is rejected, so that no other site's scripts get the page's
+// origin. Addresses and configured names are accepted.
 func TestHosts(t *testing.T) {
 	hosts, err := NewHosts("Limits.example.org.", "tierlimit")
 	if err != nil {

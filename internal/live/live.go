@@ -1,7 +1,6 @@
-// Package live serves pages that keep themselves up to date: the server renders parts
-// of the page again and again and sends them as server-sent events; a script, which is
-// all there is of that, changes what has changed. Without the script the page is what
-// it was when it was loaded.
+// Package live serves pages that keep themselves up to date. The server renders parts of the page again
+// and again and sends them as server-sent events. A small script replaces the parts that have changed.
+// Without the script, the page stays as it was when it was loaded.
 package live
 
 import (
@@ -20,27 +19,27 @@ var (
 	style []byte
 )
 
-// patience is how long a client may take to read an event. Who is slower is hung up
-// on.
+// patience is how long a client may take to read an event. The server closes the connection of a slower
+// client.
 const patience = 5 * time.Second
 
-// silence is how long nothing is sent to a client while nothing changes.
+// silence is the longest time for which nothing is sent to a client while nothing changes.
 const silence = 15 * time.Second
 
-// Secure sets headers that let the page be nothing but itself: no other's script or
-// style, in no frame, in no cache, and no address of it in others' logs.
+// Secure sets headers that isolate the page: it loads no script or style from other servers, cannot be
+// framed, is not cached, and other sites do not learn its address.
 func Secure(w http.ResponseWriter) {
 	h := w.Header()
 	h.Set("Content-Security-Policy", "default-src 'none'; style-src 'self'; script-src 'self'; connect-src 'self'; img-src data:; form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
 	h.Set("X-Content-Type-Options", "nosniff")
-	// With no-referrer, browsers would send the page's own forms with "Origin: null", and over plain
-	// HTTP to anything but localhost nothing else that says where they come from.
+	// With no-referrer, browsers would send the page's own forms with "Origin: null". Over plain HTTP, to
+	// any host but localhost, they would send nothing else that says where the forms come from.
 	h.Set("Referrer-Policy", "same-origin")
 	h.Set("Cache-Control", "no-store")
 }
 
-// Asset answers requests for live.js and live.css, in whatever folder; ok is false if
-// the request is for something else.
+// Asset answers requests for live.js and live.css, in any folder. It returns false if the request is for
+// anything else.
 func Asset(w http.ResponseWriter, r *http.Request) (ok bool) {
 	switch path.Base(r.URL.Path) {
 	case "live.js":
@@ -55,20 +54,20 @@ func Asset(w http.ResponseWriter, r *http.Request) (ok bool) {
 	return true
 }
 
-// Streams are the event streams of a page: no more than so many at once, each with an
-// event every so often. It is safe for concurrent use.
+// Streams are the event streams of a page. Their number is limited, and each sends events at a fixed
+// interval. Streams are safe for concurrent use.
 type Streams struct {
 	every  time.Duration
 	places chan struct{}
 }
 
-// NewStreams returns Streams of at most so many clients.
+// NewStreams returns Streams for at most most clients, each with an event per interval every.
 func NewStreams(most int, every time.Duration) *Streams {
 	return &Streams{every: every, places: make(chan struct{}, most)}
 }
 
-// Serve sends the client what render writes, whenever it has changed, until the client
-// leaves, is too slow, or done is closed. What it holds of a client is one event.
+// Serve sends the client the output of render whenever it has changed, until the client leaves, is too
+// slow, or done is closed. It never queues more than one event for a client.
 func (s *Streams) Serve(w http.ResponseWriter, r *http.Request, done <-chan struct{}, render func(io.Writer) error) {
 	select {
 	case s.places <- struct{}{}:
@@ -79,11 +78,11 @@ func (s *Streams) Serve(w http.ResponseWriter, r *http.Request, done <-chan stru
 		return
 	}
 	w.Header().Set("Content-Type", "text/event-stream")
-	if r.Method == http.MethodHead { // it asks whether there are events, and for none of them
+	if r.Method == http.MethodHead { // the client asks whether there are events, but wants none
 		return
 	}
 	client := http.NewResponseController(w)
-	defer client.SetWriteDeadline(time.Time{}) // the connection's next request is none of ours
+	defer client.SetWriteDeadline(time.Time{}) // the connection's next request is not ours
 	ticker := time.NewTicker(s.every)
 	defer ticker.Stop()
 	var page, event, sent bytes.Buffer
@@ -104,8 +103,8 @@ func (s *Streams) Serve(w http.ResponseWriter, r *http.Request, done <-chan stru
 		}
 		if event.Len() > 0 {
 			quietSince = time.Now()
-			// A writer that knows no deadlines can be held up by its client, but only as
-			// many times as there are places.
+			// A writer that does not support deadlines can be blocked by its client, but at most as many
+			// times as there are places.
 			_ = client.SetWriteDeadline(quietSince.Add(patience))
 			if _, err := w.Write(event.Bytes()); err != nil {
 				return
@@ -124,7 +123,7 @@ func (s *Streams) Serve(w http.ResponseWriter, r *http.Request, done <-chan stru
 	}
 }
 
-// encode writes data as one event. Any kind of line end in it becomes a line feed.
+// encode writes data as one event. It replaces every kind of line end by a line feed.
 func encode(w *bytes.Buffer, data []byte) {
 	data = bytes.ReplaceAll(data, []byte("\r\n"), []byte("\n"))
 	data = bytes.ReplaceAll(data, []byte("\r"), []byte("\n"))

@@ -83,7 +83,7 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// A request for the header only is answered at once, and keeps no place.
+// A HEAD request is answered at once, and takes no place.
 func TestHeadOfEvents(t *testing.T) {
 	streams := NewStreams(1, time.Hour)
 	w := httptest.NewRecorder()
@@ -95,12 +95,12 @@ func TestHeadOfEvents(t *testing.T) {
 	}
 }
 
-// A client that does not read is hung up on, and what it is sent is not kept for it.
+// A client that does not read is disconnected, and its events are not buffered.
 func TestSlowClients(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		streams := NewStreams(1, time.Second)
 		rendered := 0
-		client, conn := net.Pipe() // nothing in between that could hold any of it
+		client, conn := net.Pipe() // nothing in between can buffer data
 		defer client.Close()
 		ended := make(chan struct{})
 		server := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -1,5 +1,6 @@
-// Package metrics defines the names, help texts and labels under which what [tiered.Limiter.Stats]
-// returns is exported. promlimit and otellimit share it, so that both have the same metrics.
+// Package metrics defines the names, help texts and labels under which the results of
+// [tiered.Limiter.Stats] are exported. promlimit and otellimit share it, so that both have the same
+// metrics.
 package metrics
 
 import (
@@ -16,20 +17,20 @@ const (
 	Histogram
 )
 
-// Metric is a metric of a limiter. Labels are few and bounded: the program chooses the names of
-// rules, and nothing is labelled by key.
+// Metric is a metric of a limiter. Labels are few and bounded: the program chooses the names of rules,
+// and nothing is labeled by key.
 type Metric struct {
 	Name, Help string
 	Kind       Kind
 	Labels     []string
 
-	// Read passes each value to tell, with a value for each label. It is nil for a histogram.
+	// Read calls tell for each value, with a value for each label. It is nil for a histogram.
 	Read func(s *tiered.Stats, tell Tell)
 	// Histogram returns a histogram, which has no labels. It is nil for other kinds.
 	Histogram func(s *tiered.Stats) *tiered.Histogram
 }
 
-// Tell takes a value and those of its labels.
+// Tell takes a value and the values of its labels.
 type Tell func(value float64, labels ...string)
 
 var states = []tiered.State{tiered.Healthy, tiered.Outage, tiered.Settling}
@@ -256,15 +257,15 @@ func decisions(s *tiered.Stats, tell Tell) {
 			tell(float64(t.Allowed), r.Name, t.Tier.String(), "allowed")
 			tell(float64(t.HeldBack), r.Name, t.Tier.String(), "held_back")
 		}
-		for _, t := range r.DryRun { // is never held back: it is asked after the others have granted
+		for _, t := range r.DryRun { // never held back, because dry-run rules are asked after the others have granted
 			tell(float64(t.Denied), r.Name, t.Tier.String(), "would_deny")
 			tell(float64(t.Allowed), r.Name, t.Tier.String(), "would_allow")
 		}
 	}
 }
 
-// ofSources returns a Read that has no values if no rules come from files. Several files are
-// reported together.
+// ofSources returns a Read that reports no values if no rules come from files. Several files are reported
+// together.
 func ofSources(read func(s []tiered.SourceStats, tell Tell)) func(*tiered.Stats, Tell) {
 	return func(s *tiered.Stats, tell Tell) {
 		if len(s.Sources) > 0 {

@@ -1,4 +1,4 @@
-// Package option says what is wrong with an option, in the same words everywhere.
+// Package option reports invalid options, in the same words everywhere.
 package option
 
 import (
@@ -7,13 +7,13 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// Invalid returns an error of that text, made as by [fmt.Errorf], that wraps
-// [limit.ErrInvalidOption]. The text names the option, its value, and what it must be.
+// Invalid returns an error that wraps [limit.ErrInvalidOption], with a text that is formatted as by
+// [fmt.Errorf]. The text names the option, its value, and the valid values.
 func Invalid(format string, args ...any) error {
 	return fmt.Errorf("%w: %w", limit.ErrInvalidOption, fmt.Errorf(format, args...))
 }
 
-// Check returns nil if the value of an option is right, or else the error of [Invalid].
+// Check returns nil if the value of an option is right, and otherwise the error of [Invalid].
 func Check(right bool, format string, args ...any) error {
 	if right {
 		return nil
@@ -21,11 +21,12 @@ func Check(right bool, format string, args ...any) error {
 	return Invalid(format, args...)
 }
 
-// NotNil returns nil if an option was given what it needs, or else the error that it was given nil.
+// NotNil returns nil if an option was given its argument, and otherwise an error that says that it was
+// given nil.
 func NotNil(given bool, option string) error { return Check(given, "%s was given nil", option) }
 
-// Apply applies options in their order, up to the first that returns an error. One that is nil is an
-// error, too.
+// Apply applies options in their order, up to the first that returns an error. A nil option is an error,
+// too.
 func Apply[T any, F ~func(T) error](to T, options []F) error {
 	for i, option := range options {
 		if option == nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// What is wrong has the same form for all options, and keeps what it was made of.
+// Errors of options have the same form for all options, and wrap their causes.
 func TestInvalid(t *testing.T) {
 	err := Invalid("size %d: %w", 3, io.EOF)
 	if !errors.Is(err, limit.ErrInvalidOption) || !errors.Is(err, io.EOF) || err.Error() != limit.ErrInvalidOption.Error()+": size 3: EOF" {
@@ -20,7 +20,7 @@ func TestInvalid(t *testing.T) {
 	}
 }
 
-// Options are applied in order, up to the first mistake, which one that is nil is, too.
+// Options are applied in order, up to the first mistake. A nil option is a mistake, too.
 func TestApply(t *testing.T) {
 	type part func(*[]int) error
 	add := func(n int) part { return func(all *[]int) error { *all = append(*all, n); return nil } }

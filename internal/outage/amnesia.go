@@ -10,41 +10,42 @@ import (
 
 // memory detects whether Redis has lost its data.
 //
-// Redis loses it by FLUSHALL, a restart, or a failover to a replica that is empty or behind. Then
-// it would grant everyone a second quota. Every instance detects this by itself, and charges again
+// Redis loses its data by FLUSHALL, a restart, or a failover to a replica that is empty or behind. It
+// would then grant everyone a second quota. Every instance detects the loss by itself, and charges again
 // what it granted itself, each key after its next use.
 type memory struct {
 	mu         sync.Mutex // guards the rest
 	place      string     // of the last heartbeat
 	generation string
-	// answered heartbeats, oldest first; a stale replica reports the newest that it has.
+	// heartbeats are those that were answered, oldest first. A stale replica reports the newest heartbeat
+	// that it has.
 	heartbeats []heartbeat
-	// granted is since when the units were granted that were charged after the newest heartbeat, 0
-	// for none.
+	// granted is the time since when the units were granted that were charged after the newest heartbeat;
+	// 0: none were charged.
 	granted int64
-	losses  int // of data
+	losses  int // number of data losses
 }
 
 type heartbeat struct {
 	sequence int64
-	at       int64 // the limiter's time, before it was sent
+	at       int64 // the limiter's time before the heartbeat was sent
 	clock    int64 // Redis's time, in µs
-	// granted is since when the units were granted that were charged between the heartbeat before and
-	// this one, by the times at which they were answered.
+	// granted is the time since when the units were granted whose charges were answered between the
+	// previous heartbeat and this one.
 	granted int64
 }
 
 const heartbeatsKept = 64
 
-// remembers compares the result of a heartbeat with earlier ones. If Redis has lost data, since is
-// the time from which on they are lost, and forget is called with it: at the same moment for who charges
-// units, since those that are sent later are not lost.
+// remembers compares the result of a heartbeat with earlier ones. If Redis has lost data, since is the
+// time from which on data are lost. In that case, remembers calls forget with since while it holds mu, so
+// that chargers see the loss in one step: charges that are sent later are not lost.
 func (m *memory) remembers(h remote.Heard, sent int64, forget func(since int64)) (remembers bool, since int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	remembers = true
 	switch {
-	case m.generation == "", m.place != h.Place: // data of another place cannot be compared
+	case m.generation == "", m.place != h.Place: // data of different places cannot be compared
 		m.heartbeats = nil
 	case h.Generation != m.generation:
 		remembers, since = false, math.MinInt64
@@ -77,8 +78,9 @@ func (m *memory) remembers(h remote.Heard, sent int64, forget func(since int64))
 	return remembers, since
 }
 
-// misses reports whether Redis lacks the newest heartbeat that it has answered, although it cannot have
-// expired yet. If Redis remembers none, the replica that has taken over was cut off before this instance began.
+// misses reports whether Redis lacks the newest heartbeat that it has answered, although that heartbeat
+// cannot have expired yet. If Redis has none of this instance's heartbeats, the replica that has taken
+// over was cut off before this instance began.
 func (m *memory) misses(h remote.Heard) bool {
 	if len(m.heartbeats) == 0 {
 		return false
@@ -97,9 +99,10 @@ func (m *memory) lossesSoFar() int {
 	return m.losses
 }
 
-// charged notes that units were charged which were granted at the given time or later. If Redis loses
-// these charges, it is since then that grants are lost. It returns false if Redis has lost data
-// meanwhile, and maybe these charges: since when had to be known before.
+// charged records that units were charged that were granted at the given time or later. If Redis loses
+// these charges, grants are lost since that time. charged returns false if Redis has lost data since
+// lossesBefore was read: the loss may include these charges, but its beginning was determined without
+// them.
 func (m *memory) charged(granted int64, lossesBefore int) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -107,7 +110,7 @@ func (m *memory) charged(granted int64, lossesBefore int) bool {
 	return m.losses == lossesBefore
 }
 
-// earlier returns the earlier of two times, of which either may be 0 for none.
+// earlier returns the earlier of two times. Either may be 0 for no time.
 func earlier(a, b int64) int64 {
 	if a == 0 || b != 0 && b < a {
 		return b
@@ -115,13 +118,13 @@ func earlier(a, b int64) int64 {
 	return a
 }
 
-// forgot begins or continues an incident, because Redis has lost what was granted since the given
-// time. The ledger knows already, so that who sees that this shard settles has a key's grants charged again when
-// using it.
+// forgot begins or continues an incident, because Redis has lost everything that was granted since the
+// given time. The ledger has recorded the loss already. So a caller that sees this shard settle has a
+// key's grants charged again when it uses the key.
 func (s *Shard) forgot(since int64) {
 	l := s.all
 	now := l.Now()
-	l.Counts.Forgot.Add(1) // first, so that who sees that this shard settles finds the loss counted
+	l.Counts.Forgot.Add(1) // first, so that a caller that sees this shard settle finds the loss counted
 	s.mu.Lock()
 	e := s.settleFromNow()
 	e.load.Store(false)

@@ -10,8 +10,8 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// A reply that counts less than this instance was granted brings the next heartbeat on at
-// once.
+// If a reply shows that Redis counts fewer units than this instance alone was granted, the next heartbeat is sent
+// at once.
 func TestForgetfulReplyIsFollowedByAHeartbeat(t *testing.T) {
 	l := newShards(t, 1)
 	q := question(newRule(t, "r", limit.PerHour(100), limit.SlidingLog()), "k", 50)
@@ -27,8 +27,8 @@ func TestForgetfulReplyIsFollowedByAHeartbeat(t *testing.T) {
 	}
 }
 
-// Law 11: what Redis has forgotten is charged again after the key's next use, and the rule settles
-// for its window.
+// Law 11: units that Redis has forgotten are charged again after the key's next use, and the rule settles for its
+// window.
 func TestLaw11ForgottenGrantsAreChargedAgain(t *testing.T) {
 	l := newShards(t, 1)
 	s, m := l.first, l.masters[0]
@@ -73,8 +73,8 @@ func TestLaw11ForgottenGrantsAreChargedAgain(t *testing.T) {
 	}
 }
 
-// Law 3: charges that were taken out of the journal, but are sent only after Redis is known to have lost all, are not made
-// beside those of the same units that the loss calls for.
+// Law 3: charges may be taken out of the journal before Redis is known to have lost all data, and sent only
+// afterwards. They are not made in addition to the charges of the same units that the loss calls for.
 func TestLaw3ALossIsNoticedBeforeChargesAreSent(t *testing.T) {
 	l := newShards(t, 1)
 	s, m := l.first, l.masters[0]
@@ -94,8 +94,8 @@ func TestLaw3ALossIsNoticedBeforeChargesAreSent(t *testing.T) {
 	}
 }
 
-// Law 11: what Redis had forgotten has left its window after that time, also if Redis is lost or slow meanwhile. An outage, or
-// misses, in each window would otherwise keep the shares of the first loss forever.
+// Law 11: units that Redis had forgotten have left their window after that time, even if Redis is lost or slow
+// meanwhile. Otherwise, an outage or misses in each window would keep the shares of the first loss forever.
 func TestLaw11ALossOfMemoryMattersForAWindow(t *testing.T) {
 	l := newShards(t, 1)
 	s, m := l.first, l.masters[0]
@@ -129,17 +129,18 @@ func TestMemory(t *testing.T) {
 		{remote.Heard{Generation: "a", Sequence: 2, Survived: 1}, 200, true, 0},
 		{remote.Heard{Generation: "a", Sequence: 3, Survived: 2}, 300, true, 0},
 		{remote.Heard{Generation: "a", Sequence: 5, Survived: 4}, 500, true, 0},    // a reply was lost
-		{remote.Heard{Generation: "a", Sequence: 6, Survived: 3}, 600, false, 300}, // a replica that was behind
-		{remote.Heard{Generation: "a", Sequence: 7, Survived: 6}, 700, true, 0},    // and goes on
-		// No heartbeat for so long that Redis has forgotten the last one, and a failover to a replica that has none.
+		{remote.Heard{Generation: "a", Sequence: 6, Survived: 3}, 600, false, 300}, // a replica that was behind takes over
+		{remote.Heard{Generation: "a", Sequence: 7, Survived: 6}, 700, true, 0},    // and continues
+		// There was no heartbeat for so long that Redis has forgotten the last one, and a failover to a replica
+		// that has none.
 		{remote.Heard{Generation: "a", Sequence: 8, Survived: -1, Clock: life(7)}, 800, true, 0},
 		{remote.Heard{Generation: "a", Sequence: 8, Survived: -1, Clock: life(7) + life(8) - 1}, 850, false, math.MinInt64},
 		{remote.Heard{Generation: "b", Sequence: 9, Survived: -1}, 900, false, math.MinInt64},
 		{remote.Heard{Generation: "b", Sequence: 10, Survived: 9}, 1000, true, 0},
 		{remote.Heard{Generation: "b", Sequence: 11, Survived: 2}, 1100, false, math.MinInt64},     // further back than is known
-		{remote.Heard{Place: "moved", Generation: "c", Sequence: 12, Survived: -1}, 1200, true, 0}, // the fleet meets elsewhere
+		{remote.Heard{Place: "moved", Generation: "c", Sequence: 12, Survived: -1}, 1200, true, 0}, // the fleet is elsewhere
 		{remote.Heard{Place: "moved", Generation: "d", Sequence: 13, Survived: -1}, 1300, false, math.MinInt64},
-		{remote.Heard{Generation: "b", Sequence: 14, Survived: 11}, 1400, true, 0}, // and again where it was
+		{remote.Heard{Generation: "b", Sequence: 14, Survived: 11}, 1400, true, 0}, // and back where it was
 	} {
 		remembers, since := m.remembers(step.heard, step.sent, func(int64) {})
 		if remembers != step.remembers || since != step.since {
@@ -154,8 +155,8 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// Charges after the newest heartbeat count by the times of their grants, and those that are answered
-// when the loss is known already are not taken for charged.
+// Charges after the newest heartbeat count by the times of their grants. Charges that are answered when the loss
+// is already known do not count as made.
 func TestMemoryOfCharges(t *testing.T) {
 	var m memory
 	var forgotten []int64

@@ -16,52 +16,55 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// Charging back is bounded in volume and rate, so that it does not affect other users of Redis:
-// batches of a bounded number of keys, each followed by a pause in proportion to the time that it
-// took.
+// Charging back is bounded in volume and rate, so that it does not affect other users of Redis. It sends
+// batches of a bounded number of keys, and after each batch pauses in proportion to the time that the
+// batch took.
 const (
 	chargedAtOnce = 64
 	chargePauses  = 2
 )
 
-// givenUpAfter is how long a charge that was not answered is repeated, and a slot waited for that is moving.
+// givenUpAfter is how long an unanswered charge is repeated, and how long the charger waits for a slot
+// that is moving.
 const givenUpAfter = int64(remote.ChargeRepeats / 2)
 
-// charger charges units in Redis that were granted without it, each once (law 3), with its age.
+// charger charges units in Redis that were granted without it. It charges each unit once (law 3), with
+// its age.
 type charger struct {
 	wake wake.Signal
 
-	batch []charge // in flight; charges.mu guards it
+	batch []charge // charges in flight; charges.mu guards them
 
-	// The rest is used only by the charging goroutine.
+	// Only the charging goroutine uses the rest.
 
-	// moving are the slots in which a Cluster refuses charges because they are moving, with the time since
-	// when. Charges that were certainly not made are back in the journal; those that were sent before, and
-	// may have been made, are pending: at most 64 of a slot, as no others are sent until they are answered.
-	// All of these slots share a batch four times a second, so that others do not wait for them.
+	// moving has the slots for which a Cluster refuses charges because they are moving, with the time of
+	// the first refusal. Charges that were certainly not made are back in the journal. Charges that were
+	// sent before, and may have been made, are pending: at most 64 per slot, because no others are sent
+	// until they are answered. All slots in moving share one batch four times a second, so that other
+	// slots do not wait for them.
 	moving map[int]int64
-	retry  int64 // when the next of these batches is due
+	retry  int64 // when the next batch for moving slots is due
 }
 
-// charges are all that is out of the journal and that Redis may not have yet: those that are pending, and the chargers'
-// batches. If a slot moves, what is pending moves with it to the charger of its new shard. Whoever holds mu finds every debt
-// in exactly one of these places or in the journal.
+// charges are all charges that are out of the journal and that Redis may not have yet: the pending ones,
+// and the chargers' batches. If a slot moves, its pending charges move with it to the charger of its new
+// shard. While a goroutine holds mu, every debt is in exactly one of these places or in the journal.
 type charges struct {
 	mu sync.Mutex
-	// pending are charges of which it is not known whether they were made.
+	// pending are charges of which nobody knows whether they were made.
 	pending []charge
 }
 
-// charge is a debt that Redis is charged with. When it is repeated it keeps its sequence, by which Redis
-// knows whether it was made.
+// charge is a debt that Redis is charged with. A repeated charge keeps its sequence, by which Redis
+// recognizes whether it was made.
 type charge struct {
 	ledger.Debt[*Rule]
 	sequence int64
-	since    int64 // when it was sent first
-	again    bool  // it is repeated
+	since    int64 // when the charge was sent first
+	again    bool  // this is a repetition
 }
 
-// Owes reports whether there are units still to be charged in Redis.
+// Owes reports whether any units must still be charged in Redis.
 func (s *Shard) Owes() bool {
 	l, has := s.all, s.has()
 	l.charges.mu.Lock()
@@ -69,7 +72,7 @@ func (s *Shard) Owes() bool {
 	return slices.ContainsFunc(l.taken(), func(d charge) bool { return has(d.Group) }) || l.Ledger.WaitingIn(has) > 0
 }
 
-// taken returns all charges that are out of the journal. The lock is held.
+// taken returns all charges that are out of the journal. charges.mu must be held.
 func (l *Shards) taken() []charge {
 	taken := slices.Clone(l.charges.pending)
 	for _, s := range l.routes.Load().shards {
@@ -78,8 +81,8 @@ func (l *Shards) taken() []charge {
 	return taken
 }
 
-// Uncharged returns the number of units that were granted without Redis and that it has not confirmed
-// to be charged.
+// Uncharged returns the number of units that were granted without Redis, and whose charge Redis has not
+// confirmed.
 func (l *Shards) Uncharged() int64 {
 	l.charges.mu.Lock()
 	defer l.charges.mu.Unlock()
@@ -92,16 +95,16 @@ func (l *Shards) Uncharged() int64 {
 	return units
 }
 
-// ChargeRest waits until Redis has been charged for all that was granted without it, or until ctx ends,
-// whose error it returns then, or until nothing is charged any more because the limiter is closed. For masters that count as
-// lost it waits if lostToo says so. What has not been charged when the process ends is charged by nobody, and Redis grants it
-// again.
+// ChargeRest waits until Redis has been charged for everything that was granted without it. If ctx ends
+// first, it returns ctx's error. It also ends if nothing is charged any more because the limiter is
+// closed. It waits for masters that count as lost only if lostToo is set. If the process ends before all
+// units have been charged, nobody charges the rest, and Redis grants them again.
 func (l *Shards) ChargeRest(ctx context.Context, lostToo bool) error {
 	return l.Await(ctx, func() bool { return l.hurriesCharging(lostToo) })
 }
 
-// Await waits until waits reports that there is nothing to wait for, or until ctx ends, whose error it returns then, or
-// until the limiter is closed.
+// Await waits until waits returns false. It ends earlier with ctx's error if ctx ends, or with
+// [limit.ErrClosed] if the limiter is closed.
 func (l *Shards) Await(ctx context.Context, waits func() bool) error {
 	look := time.NewTicker(time.Millisecond)
 	defer look.Stop()
@@ -117,7 +120,8 @@ func (l *Shards) Await(ctx context.Context, waits func() bool) error {
 	return nil
 }
 
-// hurriesCharging reports whether [Shards.ChargeRest] waits for any shard, and wakes the chargers of those.
+// hurriesCharging reports whether [Shards.ChargeRest] must wait for any shard, and wakes the chargers of
+// those shards.
 func (l *Shards) hurriesCharging(lostToo bool) (waits bool) {
 	for _, s := range l.InUse() {
 		if s.Owes() && (lostToo || s.Breaker.Closed()) {
@@ -128,8 +132,8 @@ func (l *Shards) hurriesCharging(lostToo bool) (waits bool) {
 	return waits
 }
 
-// chargeSome runs in the background, and charges a batch. It returns the pause before the next one, or 0
-// if there is nothing to charge or Redis is lost.
+// chargeSome runs in the background, and charges one batch. It returns the pause before the next batch,
+// or 0 if there is nothing to charge or Redis is lost.
 func (s *Shard) chargeSome() (pause time.Duration) {
 	c := &s.charger
 	if !s.Breaker.Closed() {
@@ -162,8 +166,9 @@ func (s *Shard) chargeSome() (pause time.Duration) {
 	return max(time.Millisecond, pause)
 }
 
-// nextCharges returns what to charge next, 64 debts at most: what was not answered, since Redis would
-// answer others no better; or in their turn those of slots that were moving; or others.
+// nextCharges returns the next batch, of at most 64 debts. It prefers unanswered charges, because Redis
+// would answer other charges no better. Next come charges of slots that were moving, when they are due,
+// and then all others.
 func (s *Shard) nextCharges(now int64) (batch []charge) {
 	l, c := s.all, &s.charger
 	l.charges.mu.Lock()
@@ -174,17 +179,17 @@ func (s *Shard) nextCharges(now int64) (batch []charge) {
 	}
 	if len(c.moving) > 0 && now >= c.retry {
 		c.retry = now + int64(ProbeEvery)
-		c.batch = s.repeats(now, true) // so that no newer charges of their slots join them
+		c.batch = s.repeats(now, true) // so that newer charges of the same slots do not join them
 		if batch = append(c.batch, s.newCharges(now, true, chargedAtOnce-len(c.batch))...); len(batch) > 0 {
 			return batch
 		}
-		clear(c.moving) // nothing waits for them
+		clear(c.moving) // no charge waits for these slots
 	}
 	return s.newCharges(now, false, chargedAtOnce)
 }
 
-// repeats takes pending charges for a batch, either those of slots that are moving or the others. Those that are too
-// old are given up.
+// repeats takes pending charges for a batch, either those of slots that are moving or the others. It
+// gives up charges that are too old.
 func (s *Shard) repeats(now int64, moving bool) (batch []charge) {
 	l, c, has := s.all, &s.charger, s.has()
 	waiting := l.charges.pending[:0]
@@ -192,7 +197,7 @@ func (s *Shard) repeats(now int64, moving bool) (batch []charge) {
 		d.Debt = l.Ledger.Remaining(d.Debt)
 		switch {
 		case len(d.Parts) == 0:
-		case now-d.since > givenUpAfter: // Redis may no longer remember whether it has made it
+		case now-d.since > givenUpAfter: // Redis may no longer remember whether the charge was made
 			l.lose(d.Debt)
 		case !has(d.Group) || c.isMoving(d.Group) != moving || len(batch) == chargedAtOnce:
 			waiting = append(waiting, d)
@@ -205,9 +210,10 @@ func (s *Shard) repeats(now int64, moving bool) (batch []charge) {
 	return batch
 }
 
-// newCharges takes up to "most" debts out of the journal, either those of slots that are moving or the others. Redis knows
-// a charge by its sequence, and that of a key's newest only. So there are none of a slot of which others are not
-// answered yet, and of a rule's key only one, though after a change of the rule's window it may have two records.
+// newCharges takes up to most debts out of the journal, either those of slots that are moving or the
+// others. Redis recognizes a charge by its sequence, and remembers only the newest sequence of a key. So
+// newCharges takes no debts of a slot with unanswered charges, and only one debt for each rule and key.
+// (After a change of the rule's window, a key may have two records.)
 func (s *Shard) newCharges(now int64, moving bool, most int) (batch []charge) {
 	l, c, has := s.all, &s.charger, s.has()
 	taken := make(map[int]bool)
@@ -231,8 +237,8 @@ func (s *Shard) newCharges(now int64, moving bool, most int) (batch []charge) {
 
 func (c *charger) isMoving(slot int) bool { return c.moving[slot] != 0 }
 
-// refuses notes that charges of a slot were refused because it is moving. If that lasts for long, what
-// is owed there is given up, since other instances wait for this one to have charged all.
+// refuses records that charges of a slot were refused because the slot is moving. If that lasts too long,
+// the slot's debts are given up, since other instances wait until this one has charged everything.
 func (s *Shard) refuses(slot int, now int64) {
 	l, c := s.all, &s.charger
 	since := c.moving[slot]
@@ -258,23 +264,24 @@ func (s *Shard) refuses(slot int, now int64) {
 	}
 }
 
-// lose gives up a debt: its rule settles for a window.
+// lose gives up a debt. Its rule then settles for a window.
 func (l *Shards) lose(d ledger.Debt[*Rule]) {
 	l.Ledger.Lose(d, l.Now()+int64(d.Owner.Limit.Window()))
 }
 
-// charge charges a batch in Redis. Then those are pending of which it is not known whether they were
-// made, and those are back in the journal that were not, because their slot is moving or Redis is lost again. It
-// returns whether some were not answered, and the slots that are moving.
+// charge charges a batch in Redis. Afterwards, charges are pending if nobody knows whether they were
+// made. Charges that were certainly not made, because their slot is moving or Redis is lost again, are
+// back in the journal. charge returns whether some charges were not answered, and the slots that are
+// moving.
 func (s *Shard) charge(batch []charge) (unanswered bool, refused map[int]bool) {
 	l := s.all
 	losses := s.memory.lossesSoFar()
 	errs := make([]error, len(batch))
 	var mu sync.Mutex
-	var oldest int64 // unit that was charged, guarded by mu
+	var oldest int64 // time of the oldest unit that was charged; guarded by mu
 	var trips sync.WaitGroup
 	for i, d := range batch {
-		debt := l.Ledger.Remaining(d.Debt) // of a loss until now
+		debt := l.Ledger.Remaining(d.Debt) // without units that Redis has lost since
 		e := remote.Entry{
 			Key: d.Key, Rule: d.Owner.Encoded, Operation: lua.Charge,
 			Charges: d.Owner.charges(debt, l.Now(), s.Outage().Fleet),
@@ -283,7 +290,7 @@ func (s *Shard) charge(batch []charge) (unanswered bool, refused map[int]bool) {
 		if len(e.Charges) == 0 {
 			continue
 		}
-		trips.Go(func() { // they share a trip
+		trips.Go(func() { // the charges share a trip
 			reply, err := s.Decide(l.Context, e)
 			if errors.Is(err, remote.ErrUnreadable) {
 				l.Unreadable(err)
@@ -292,7 +299,7 @@ func (s *Shard) charge(batch []charge) (unanswered bool, refused map[int]bool) {
 				return
 			}
 			units := reply.Granted
-			if d.again && units == 0 { // it had been charged, and the answer was lost
+			if d.again && units == 0 { // the charge had been made before, and the answer was lost
 				for _, c := range e.Charges {
 					units += c.Units
 				}
@@ -319,7 +326,7 @@ func (s *Shard) charge(batch []charge) (unanswered bool, refused map[int]bool) {
 		default:
 			unanswered = true
 		}
-		if !d.again && (remote.IsMoving(err) || errors.Is(err, breaker.ErrOpen)) { // it was certainly not made
+		if !d.again && (remote.IsMoving(err) || errors.Is(err, breaker.ErrOpen)) { // the charge was certainly not made
 			l.Ledger.PutBack(d.Debt)
 			continue
 		}
@@ -329,8 +336,8 @@ func (s *Shard) charge(batch []charge) (unanswered bool, refused map[int]bool) {
 	return unanswered, refused
 }
 
-// charges is what to charge for a debt. Ages are told, not times: what is under way gets
-// younger by it, so its units leave late rather than early.
+// charges returns the charges for a debt. They carry ages, not times. So a charge that is delayed on its
+// way counts as younger, and its units leave the window late rather than early.
 func (r *Rule) charges(d ledger.Debt[*Rule], now int64, fleet int) (charges []remote.Charge) {
 	if r.Algorithm.Same(limit.GCRA()) {
 		if units := r.debt(d, now, fleet); units > 0 {
@@ -344,8 +351,8 @@ func (r *Rule) charges(d ledger.Debt[*Rule], now int64, fleet int) (charges []re
 	return charges
 }
 
-// debt returns what would be left of a debt under GCRA now, if this instance's share were the
-// limit. The fleet's debt is at most the sum of its instances'.
+// debt returns the units that would be left of a debt under GCRA now, if this instance's share were the
+// limit. The debt of the fleet is at most the sum of its instances' debts.
 func (r *Rule) debt(d ledger.Debt[*Rule], now int64, fleet int) int64 {
 	share := d.Share * float64(r.Limit.Quota())
 	if share == 0 {

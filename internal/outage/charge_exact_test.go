@@ -15,18 +15,18 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// cluster stands in for a Cluster's masters, which charge as Redis does: a charge is made if its sequence is above that of the
-// key's last one.
+// cluster stands in for a Cluster's masters, which charge as Redis does: a charge is made if its sequence number
+// is higher than that of the key's last charge.
 type cluster struct {
 	mu      sync.Mutex // guards the rest
 	random  *rand.Rand
 	faulty  bool
-	held    func(in *Shard) // what happens while a shard's charge is in flight; not again before that is over
+	held    func(in *Shard) // called while a shard's charge is in flight, but not during another such call
 	last    map[string]int64
 	charged map[remote.UserKey]int64
 }
 
-// ofCluster is the connection of a shard to it.
+// ofCluster is the connection of a shard to a cluster.
 type ofCluster struct {
 	*master
 	c *cluster
@@ -75,8 +75,8 @@ func (c *cluster) draw(n int) int {
 	return c.random.IntN(n)
 }
 
-// Law 3: whatever becomes of charges and of their answers, while slots move, masters are lost, and rules get other windows: each
-// unit is charged once, and until then it is owed.
+// Law 3: each unit is charged exactly once, and is owed until then, whatever happens to charges and their
+// answers, while slots move, masters are lost, and rules get other windows.
 func TestLaw3ChargesAreExact(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		random := rand.New(rand.NewPCG(rapid.Uint64().Draw(rt, "seed"), 0))
@@ -93,7 +93,7 @@ func TestLaw3ChargesAreExact(t *testing.T) {
 			for i := range 16 {
 				addr := alive[c.draw(len(alive))]
 				if i < len(alive) {
-					addr = alive[i] // each has some, so that no shard goes out of use but those of masters that are lost
+					addr = alive[i] // each master keeps some slots, so only shards of lost masters go out of use
 				}
 				owners[addr] = append(owners[addr], i*sixteenth)
 			}
@@ -151,7 +151,7 @@ func TestLaw3ChargesAreExact(t *testing.T) {
 				addr, _ := s.Where()
 				alive = slices.DeleteFunc(alive, func(a string) bool { return a == addr })
 				moves()
-				s.Breaker.ForceOpen(errLost) // it is not probed any more, as it has no slots
+				s.Breaker.ForceOpen(errLost) // the shard is no longer probed, because it has no slots
 			default:
 				l.now.Add(int64(ProbeEvery))
 			}

@@ -17,8 +17,8 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// Law 11: under GCRA the debt of what was granted is charged, as this instance's share of
-// the rate would have it: of units paid off meanwhile there is none.
+// Law 11: under GCRA, only the remaining debt of the granted units is charged, as computed from this instance's
+// share of the rate. Units that have been paid off meanwhile leave no debt.
 func TestGCRADebts(t *testing.T) {
 	r := newRule(t, "r", limit.Per(1000, 100*time.Second), limit.GCRA())
 	const second = int64(time.Second)
@@ -43,8 +43,8 @@ func TestGCRADebts(t *testing.T) {
 	}
 }
 
-// Law 11: in a long window, units are not taken for older than the outage in which they were granted. A
-// sixteenth of a month is two days, in which GCRA pays off many units.
+// Law 11: in a long window, units do not count as older than the outage in which they were granted. A sixteenth
+// of a month is two days, in which GCRA pays off many units.
 func TestLaw11ChargesAreNoOlderThanTheirOutage(t *testing.T) {
 	for _, a := range []limit.Algorithm{limit.GCRA(), limit.SlidingLog(), limit.SlidingCounter(16, limit.Strict)} {
 		l := newShards(t, 1)
@@ -73,16 +73,16 @@ func TestLaw11ChargesAreNoOlderThanTheirOutage(t *testing.T) {
 	}
 }
 
-// Law 11: what is granted in an outage after a change of the rule is charged under the new rule, with all
-// that the record has. GCRA's debt of units that a log has granted would be paid off long before these leave the
-// window, and the log would grant them again.
+// Law 11: if a rule is changed in an outage, units granted afterwards are charged under the new rule, together
+// with all units in the key's record. GCRA's debt of units that a log has granted would be paid off long before
+// they leave the window, and the log would grant them again.
 func TestLaw11ARuleIsChangedInAnOutage(t *testing.T) {
 	for name, c := range map[string]struct {
 		quota int64
 		after time.Duration
 	}{
 		"another limit":                 {60, 10 * minute},
-		"another algorithm, in no time": {200, 0}, // while units are free that need no look at the record
+		"another algorithm, in no time": {200, 0}, // while units are free that are granted without a look at the record
 	} {
 		t.Run(name, func(t *testing.T) { checkChangedInAnOutage(t, c.quota, c.after) })
 	}
@@ -114,7 +114,7 @@ func checkChangedInAnOutage(t *testing.T, quota int64, after time.Duration) {
 	}
 }
 
-// onRedis has a shard charge in a real Redis, and returns a function that makes rules there.
+// onRedis makes a shard charge in a real Redis, and returns a function that makes rules there.
 func onRedis(t *testing.T, s *Shard) (newRuleThere func(name string, lim limit.Limit, a limit.Algorithm) *Rule) {
 	t.Helper()
 	client := redistest.Start(t).Client(t)
@@ -133,7 +133,7 @@ func onRedis(t *testing.T, s *Shard) (newRuleThere func(name string, lim limit.L
 	}
 }
 
-// remainingOf returns how many units of a key a real Redis has left.
+// remainingOf returns how many units of a key are left in a real Redis.
 func remainingOf(t *testing.T, s *Shard, r *Rule, key string) int64 {
 	t.Helper()
 	reply, err := s.Decide(t.Context(), remote.Entry{Key: key, Rule: r.Encoded, Operation: lua.Peek, Cost: 1})
@@ -143,7 +143,7 @@ func remainingOf(t *testing.T, s *Shard, r *Rule, key string) int64 {
 	return reply.Remaining
 }
 
-// Law 3: charges whose replies were lost are made once, in a real Redis.
+// Law 3: in a real Redis, charges whose replies were lost are made once.
 func TestLaw3ChargesAreMadeOnce(t *testing.T) {
 	l := newShards(t, 1)
 	s := l.first
@@ -161,7 +161,7 @@ func TestLaw3ChargesAreMadeOnce(t *testing.T) {
 		}
 		made(5, false)
 		counted := l.Counts.Charged.Load()
-		made(5, true) // as if that answer had not come
+		made(5, true) // as if the first answer had been lost
 		if counted = l.Counts.Charged.Load() - counted; counted != 7 {
 			t.Errorf("%v: a charge whose answer was lost counts %v units when it is found to be made, want 7", a, counted)
 		}
@@ -175,8 +175,8 @@ func TestLaw3ChargesAreMadeOnce(t *testing.T) {
 	}
 }
 
-// Law 3: a batch whose answer is lost is sent again under its sequence; the units stay owed until
-// then.
+// Law 3: a batch whose answer is lost is sent again under the same sequence number. The units stay owed until it
+// is answered.
 func TestLaw3ALostAnswerIsAskedForAgain(t *testing.T) {
 	l := newShards(t, 1)
 	s, m := l.first, l.masters[0]
@@ -196,8 +196,8 @@ func TestLaw3ALostAnswerIsAskedForAgain(t *testing.T) {
 	}
 }
 
-// Law 3: charges that were certainly not sent, because Redis is lost again, are charged after the next outage,
-// however long it lasts: they need not be given up, as if Redis might have forgotten that it has made them.
+// Law 3: charges that were certainly not sent, because Redis is lost again, are made after the next outage,
+// however long it lasts. They need not be given up, unlike charges that Redis may have made and forgotten.
 func TestLaw3ChargesThatWereNotSent(t *testing.T) {
 	l := newShards(t, 1)
 	s, m := l.first, l.masters[0]
@@ -219,8 +219,8 @@ func TestLaw3ChargesThatWereNotSent(t *testing.T) {
 	}
 }
 
-// Law 3: after a change of the rule's window, a key has two records and may owe units under both. Redis knows a key's charges by
-// the sequence of the newest, so these two are not made under one.
+// Law 3: after a change of the rule's window, a key has two records and may owe units under both. Redis
+// identifies a key's charges by the sequence number of the newest one, so these two must have different numbers.
 func TestLaw3AKeyOwesUnderTwoWindows(t *testing.T) {
 	l := newShards(t, 1)
 	s := l.first
@@ -240,8 +240,9 @@ func TestLaw3AKeyOwesUnderTwoWindows(t *testing.T) {
 	}
 }
 
-// Law 3: charges whose answers were lost are repeated by the shard that their slot has come to, before newer ones of the slot. A
-// master that has lost its slots is not probed any more, so its own shard might never repeat them.
+// Law 3: charges whose answers were lost are repeated by the shard to which their slot has moved, before newer
+// charges of the slot. A master that has lost its slots is no longer probed, so its own shard might never repeat
+// them.
 func TestLaw3PendingChargesMoveWithTheirSlot(t *testing.T) {
 	l := newShards(t, 0)
 	l.reroute(mastersOf(map[string][]int{"a": ranges(0, 8), "b": ranges(8, 16)}))
@@ -276,8 +277,8 @@ func TestLaw3PendingChargesMoveWithTheirSlot(t *testing.T) {
 	}
 }
 
-// While charges are taken out of the journal and put back, since Redis is lost again, they are owed at all times. Who looks just
-// then would otherwise tell the fleet that this instance has settled.
+// Units are owed at all times while charges are taken out of the journal and put back, because Redis is lost
+// again. Otherwise, a heartbeat at that moment would tell the fleet that this instance has settled.
 func TestUnitsAreOwedAtAllTimes(t *testing.T) {
 	l := newShards(t, 1)
 	s, m := l.first, l.masters[0]
@@ -301,8 +302,8 @@ func TestUnitsAreOwedAtAllTimes(t *testing.T) {
 	charging.Wait()
 }
 
-// Law 11: an instance that finds that it owes nothing, but is held up before it notes that until there was another outage, has
-// not charged what it granted in that.
+// Law 11: an instance may find that it owes nothing, but record that only after another outage. It then owes the
+// units that it granted in that outage, and does not count as settled.
 func TestLaw11NothingIsOwedBeforeAnotherOutage(t *testing.T) {
 	l := newShards(t, 1)
 	s := l.first
@@ -330,7 +331,7 @@ func TestLaw11NothingIsOwedBeforeAnotherOutage(t *testing.T) {
 	}
 }
 
-// Who waits for the rest to be charged does not wait any longer when the limiter is closed, after which nothing is charged.
+// ChargeRest stops waiting when the limiter is closed, because nothing is charged after that.
 func TestChargeRestOfAClosedLimiter(t *testing.T) {
 	l := newShards(t, 1)
 	s := l.first
@@ -345,7 +346,7 @@ func TestChargeRestOfAClosedLimiter(t *testing.T) {
 	}
 }
 
-// tryAgain is what a node of a Cluster answers about keys whose slot is moving.
+// tryAgain is the answer of a Cluster's node about keys whose slot is moving.
 type tryAgain struct{}
 
 func (tryAgain) Error() string { return "TRYAGAIN Multiple keys request during rehashing of slot" }
@@ -360,7 +361,7 @@ func newSlots(t *testing.T) (l *testShards, s *Shard, m *master) {
 	return l, l.first, l.masters[0]
 }
 
-// keysOf returns keys of the sixteenth with that number, which all have one slot.
+// keysOf returns n keys of the given sixteenth of the slots, which all have the same slot.
 func (l *testShards) keysOf(sixteen, n int) (keys []remote.UserKey) {
 	for i := 0; len(keys) < n; i++ {
 		if key := remote.UserKey(fmt.Sprint(i)); int(l.Slot(key))/sixteenth == sixteen {
@@ -370,7 +371,7 @@ func (l *testShards) keysOf(sixteen, n int) (keys []remote.UserKey) {
 	return keys
 }
 
-// refuses has the master refuse charges to keys with an error, or with nil no more.
+// refuses makes the master refuse charges to the keys with the error, or accept them again if it is nil.
 func (m *master) refuses(err error, keys []remote.UserKey) {
 	if m.refused == nil {
 		m.refused = make(map[string]error)
@@ -380,7 +381,7 @@ func (m *master) refuses(err error, keys []remote.UserKey) {
 	}
 }
 
-// checkChargedOnce checks that each key was charged so many units, each time with a higher sequence.
+// checkChargedOnce checks that each key was charged the given units, each time with a higher sequence number.
 func (m *master) checkChargedOnce(t *testing.T, want map[remote.UserKey]int64) {
 	t.Helper()
 	units, last := map[remote.UserKey]int64{}, map[string]int64{}
@@ -398,8 +399,8 @@ func (m *master) checkChargedOnce(t *testing.T, want map[remote.UserKey]int64) {
 	}
 }
 
-// chargeFor charges for some time, of which a batch and its pause take a millisecond. It checks that no
-// batch is too large, nor has a key twice.
+// chargeFor charges for the given time. A batch and its pause take a millisecond of it. chargeFor checks that no
+// batch is too large, and that none has a key twice.
 func (l *testShards) chargeFor(t *testing.T, d time.Duration) {
 	t.Helper()
 	m := l.masters[0]
@@ -417,7 +418,7 @@ func (l *testShards) chargeFor(t *testing.T, d time.Duration) {
 		switch {
 		case pause == 0:
 			pause = end - l.Now()
-		case charged+refused > 0: // the pause depends on the machine
+		case charged+refused > 0: // otherwise, the pause would depend on the machine
 			pause = int64(time.Millisecond)
 		}
 		l.now.Add(min(pause, end-l.Now()))
@@ -431,8 +432,8 @@ func sum(numbers map[string]int) (all int) {
 	return all
 }
 
-// Law 3: charges to keys whose slot is moving wait until it has moved, for five minutes at most, and are
-// then made once. Those to other keys do not wait for them, however many there are.
+// Law 3: charges to keys whose slot is moving wait until it has moved, for five minutes at most, and are then
+// made once. Charges to other keys do not wait for them, however many there are.
 func TestLaw3ChargesOfASlotThatMoves(t *testing.T) {
 	l, s, m := newSlots(t)
 	r := newRule(t, "r", limit.PerHour(100), limit.SlidingLog())
@@ -469,11 +470,11 @@ func TestLaw3ChargesOfASlotThatMoves(t *testing.T) {
 	}
 	m.checkChargedOnce(t, want)
 
-	// Slots that never stop moving are given up, each after its own time.
+	// Charges to slots that never stop moving are given up, each after its own time.
 	m.refuses(tryAgain{}, stuck)
 	grant(1, stuck[0])
 	l.chargeFor(t, time.Millisecond)
-	s.Returned(question(r, stuck[0], 1), 1, true) // so that nothing waits any more
+	s.Returned(question(r, stuck[0], 1), 1, true) // so that nothing is owed any more
 	l.chargeFor(t, time.Second)
 	l.now.Add(givenUpAfter)
 	grant(1, stuck...)
@@ -487,9 +488,9 @@ func TestLaw3ChargesOfASlotThatMoves(t *testing.T) {
 	}
 }
 
-// Law 3: charges whose answers were lost, and whose slot is moving when they are repeated, are repeated
-// under their sequence before newer ones to their keys are sent. Others do not wait for them, however many
-// there are.
+// Law 3: if the answer to a charge was lost, and its slot is moving when the charge is repeated, it is repeated
+// under its sequence number before newer charges to its key are sent. Other charges do not wait for it, however
+// many there are.
 func TestLaw3LostAnswersOfSlotsThatMove(t *testing.T) {
 	l, s, m := newSlots(t)
 	r := newRule(t, "r", limit.PerHour(100), limit.SlidingLog())
@@ -556,9 +557,9 @@ func TestLaw3LostAnswersOfSlotsThatMove(t *testing.T) {
 	}
 }
 
-// Law 11: Redis loses what was granted since a heartbeat, while an answer to charges is missing. Older
-// units are asked for again under the same sequence, and newer ones are charged with all others that
-// were lost: each once.
+// Law 11: Redis loses the units granted since a heartbeat while the answer to charges is missing. The older units
+// of these charges are sent again under the same sequence number. The newer units are charged together with all
+// other units that were lost, each once.
 func TestLaws3And11PendingChargesThroughAFailover(t *testing.T) {
 	l := newShards(t, 1)
 	s, m := l.first, l.masters[0]
@@ -567,11 +568,11 @@ func TestLaws3And11PendingChargesThroughAFailover(t *testing.T) {
 	l.heartbeat(t, s)
 	s.Without(question(r, "k", 7), l.Now(), errLost)
 	l.now.Add(int64(20 * minute))
-	l.heartbeat(t, s) // this one survives
+	l.heartbeat(t, s) // the last heartbeat that survives
 	l.now.Add(int64(10 * minute))
 	s.Without(question(r, "k", 30), l.Now(), errLost)
 	m.err = remote.ErrNoAnswer
-	s.chargeSome() // 37 units, charged or not
+	s.chargeSome() // the 37 units may be charged or not
 	m.err, m.behind = nil, 0
 	l.heartbeat(t, s)
 	m.behind = 1
@@ -595,8 +596,8 @@ func TestLaws3And11PendingChargesThroughAFailover(t *testing.T) {
 	}
 }
 
-// Law 11: units that were granted long before Redis lost its newest data, but charged after the last
-// heartbeat that it still has, are charged again.
+// Law 11: if units were granted long before Redis lost its newest data, but charged after the last heartbeat that
+// Redis still has, they are charged again.
 func TestLaw11ChargesThatAFailoverLost(t *testing.T) {
 	l := newShards(t, 1)
 	s, m := l.first, l.masters[0]
@@ -607,7 +608,7 @@ func TestLaw11ChargesThatAFailoverLost(t *testing.T) {
 	l.heartbeat(t, s)
 	s.Without(question(r, "k", 7), l.Now(), errLost)
 	l.now.Add(int64(20 * minute))
-	l.heartbeat(t, s) // this one survives
+	l.heartbeat(t, s) // the last heartbeat that survives
 	l.now.Add(int64(time.Second))
 	for s.Owes() {
 		s.chargeSome()
@@ -622,7 +623,7 @@ func TestLaw11ChargesThatAFailoverLost(t *testing.T) {
 	if len(m.charged) != 2 || m.units() != 14 {
 		t.Errorf("charged %+v, want 7 units before the loss and the same after it", m.charged)
 	}
-	// Another failover loses nothing of that.
+	// Another failover loses none of these units.
 	m.charged = nil
 	l.now.Add(int64(5 * minute))
 	for range 3 {
@@ -639,8 +640,8 @@ func TestLaw11ChargesThatAFailoverLost(t *testing.T) {
 	}
 }
 
-// Law 11: an answer to charges that comes when Redis is known to have lost its newest data does not
-// count, because they may be among what was lost.
+// Law 11: an answer to charges does not count if Redis is already known to have lost its newest data, because the
+// charges may be among the lost data.
 func TestLaw11ChargesThatAreAnsweredAfterAFailover(t *testing.T) {
 	l := newShards(t, 1)
 	s, m := l.first, l.masters[0]
@@ -648,7 +649,7 @@ func TestLaw11ChargesThatAreAnsweredAfterAFailover(t *testing.T) {
 	l.heartbeat(t, s)
 	s.Without(question(r, "k", 7), l.Now(), errLost)
 	l.now.Add(int64(20 * minute))
-	l.heartbeat(t, s) // this one survives
+	l.heartbeat(t, s) // the last heartbeat that survives
 	l.heartbeat(t, s)
 	m.after = func() {
 		m.behind = 1

@@ -7,28 +7,28 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// maxShards bounds what is kept for the masters of a Cluster. Should there be more, some share a
-// shard.
+// maxShards bounds the number of shards that are kept for the masters of a Cluster. If there are more
+// masters, some share a shard.
 const maxShards = 256
 
-// routes map the slots of a Cluster to shards. A single node has one shard, and so does a Cluster until
-// its masters are known. They are immutable.
+// routes map the slots of a Cluster to shards. A single node has one shard. A Cluster also has one shard
+// until its masters are known. routes are immutable.
 type routes struct {
 	of     [remote.SlotCount]uint8 // position in shards, by slot
-	shards []*Shard                // all that were ever made; those not in use are reused
-	used   []*Shard                // those whose masters have slots
+	shards []*Shard                // all shards that were ever made; unused ones are reused
+	used   []*Shard                // shards whose masters have slots
 }
 
 // where is a shard's place in a Cluster.
 type where struct {
-	addr  string // of its master; "" without a Cluster
-	slots int    // number of its slots; 0: not in use
+	addr  string // address of the shard's master; "" without a Cluster
+	slots int    // number of the master's slots; 0: not in use
 	fleet uint16 // the slot of the fleet's key
 }
 
 func (l *Shards) onCluster() bool { return l.Masters != nil }
 
-// Of returns the shard of a key. If its slot has just moved, that is the wrong shard, but the
+// Of returns the shard of a key. If the key's slot has just moved, Of may return the wrong shard, but the
 // client finds the right master.
 func (l *Shards) Of(key remote.UserKey) *Shard {
 	if !l.onCluster() {
@@ -38,7 +38,7 @@ func (l *Shards) Of(key remote.UserKey) *Shard {
 	return r.shards[r.of[l.Slot(key)]]
 }
 
-// At returns the shard of that [Shard.Index].
+// At returns the shard with the given [Shard.Index].
 func (l *Shards) At(index int) *Shard { return l.routes.Load().shards[index] }
 
 // Only returns the single shard, or nil on a Cluster.
@@ -49,20 +49,20 @@ func (l *Shards) Only() *Shard {
 	return l.first
 }
 
-// InUse returns the shards whose masters have slots; without a Cluster, the single one.
+// InUse returns the shards whose masters have slots. Without a Cluster it returns the single shard.
 func (l *Shards) InUse() []*Shard { return l.routes.Load().used }
 
 // inUse reports whether the shard's master has slots.
 func (s *Shard) inUse() bool { return s.where.Load().slots > 0 }
 
-// has returns a function that reports whether a group of the ledger is the shard's. Groups are
+// has returns a function that reports whether a group of the ledger belongs to the shard. Groups are
 // slots; without a Cluster there is only group 0.
 func (s *Shard) has() func(group int) bool {
 	r := s.all.routes.Load()
 	return func(group int) bool { return int(r.of[group]) == s.index }
 }
 
-// kind is a kind of log lines, of this shard.
+// kind returns the kind of a log line about this shard.
 func (s *Shard) kind(of string) string {
 	if !s.all.onCluster() {
 		return of

@@ -12,12 +12,11 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// Without decides without Redis, by the rule's outage policy. Under any policy, grants are recorded
-// in the ledger: they count for other rules' and later policies, and Redis will be charged for
-// them.
+// Without decides without Redis, by the rule's outage policy. Under any policy, grants are recorded in
+// the ledger. They count for other rules and for later policies, and Redis will be charged for them.
 //
-// err is the error of asking Redis. If Redis may have charged the decision nevertheless, it is not
-// charged there later, because a decision is charged at most once (law 3).
+// err is the error of asking Redis. If Redis may have charged the decision nevertheless, the decision is
+// not charged there later, because it must be charged at most once (law 3).
 func (s *Shard) Without(q *Question, now int64, err error) (d limit.Decision) {
 	l, r := s.all, q.Rule
 	s.Missed(err)
@@ -44,16 +43,16 @@ func (s *Shard) Without(q *Question, now int64, err error) (d limit.Decision) {
 	return d
 }
 
-// Undo takes back a grant that [Shard.Without] has just made because of err, since another decision
-// of the same group denies.
+// Undo takes back a grant that [Shard.Without] has just made because of err. It is called when another
+// decision of the same group is a denial.
 func (s *Shard) Undo(q *Question, err error) {
 	a := q.account()
 	a.Charged = MayBeCharged(err)
 	s.all.Ledger.Undo(&a, s.all.Now(), q.Cost, true)
 }
 
-// TierWithout returns the tier that decides after err. If Redis answers other calls, a missed
-// deadline counts as overload.
+// TierWithout returns the tier that decides after err. If Redis answers other calls, a missed deadline
+// counts as overload.
 func (s *Shard) TierWithout(err error) limit.Tier {
 	if errors.Is(err, remote.ErrNoAnswer) && s.silence.Load() == nil && s.Breaker.Closed() {
 		return limit.TierOverload
@@ -66,8 +65,8 @@ func MayBeCharged(err error) bool {
 	return !errors.Is(err, breaker.ErrOpen) && remote.MayHaveRun(err)
 }
 
-// RetryWithin is the longest RetryAfter without Redis, which may be back by then, and grant more
-// than this instance's share (law 11).
+// RetryWithin is the longest RetryAfter of a decision without Redis. By then Redis may be back, and may
+// grant more than this instance's share (law 11).
 const RetryWithin = 5 * time.Second
 
 // granted puts the ledger's answer into a decision.
@@ -75,37 +74,37 @@ func granted(d *limit.Decision, g ledger.Grant) {
 	d.Allowed, d.Granted, d.Remaining, d.RetryAfter = g.Granted > 0, g.Granted, g.Free, min(g.RetryAfter, RetryWithin)
 }
 
-// Fetch fetches the record of a key from main memory, for Learned.
+// Fetch makes the processor fetch the record of a key from main memory, for Learned.
 func (l *Shards) Fetch(q *Question) { l.Ledger.Fetch(q.Hash ^ q.Rule.Salt) }
 
 // Learned records what Redis granted, and how much was free.
 func (s *Shard) Learned(q *Question, reply *remote.Reply) {
 	a, now := q.account(), s.all.Now()
 	known := ledger.Known{Granted: reply.Granted}
-	if !s.isUncounted(q.Rule) { // otherwise others' grants are missing
+	if !s.isUncounted(q.Rule) { // otherwise grants of other instances are missing
 		known.Free, known.Capacity, known.Sliding = reply.Remaining, q.Rule.Capacity, q.Rule.Sliding
 	}
 	if s.all.Ledger.Learn(&a, now, known) {
-		s.suspicions.Send() // it counts less than this instance alone was granted
+		s.suspicions.Send() // Redis counts less than was granted to this instance alone
 	}
 }
 
-// Leased records units that Redis granted as a lease. They count from now on, spent or not, as in
-// Redis.
+// Leased records units that Redis granted as a lease. They count from now on, whether or not they are
+// spent, as in Redis.
 func (s *Shard) Leased(q *Question, units int64) {
 	a := q.account()
 	s.all.Ledger.Learn(&a, s.all.Now(), ledger.Known{Granted: units})
 }
 
-// Returned records that units are given back. withoutRedis says that they were granted without
-// Redis, and need not be charged any more.
+// Returned records that units are given back. withoutRedis says that the units were granted without
+// Redis, and need no longer be charged there.
 func (s *Shard) Returned(q *Question, units int64, withoutRedis bool) {
 	a := q.account()
 	s.all.Ledger.Return(&a, s.all.Now(), units, withoutRedis)
 }
 
-// Used records units that were used, whether or not they fit. charged says that Redis has charged
-// them, or may have; otherwise they will be charged.
+// Used records units that were used, whether or not they fit. charged says that Redis has charged the
+// units, or may have; otherwise they will be charged.
 func (s *Shard) Used(q *Question, units int64, charged bool) {
 	a := q.account()
 	a.Charged = charged

@@ -11,8 +11,8 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// How often an instance sends heartbeats, after what silence it no longer counts, how often a lost
-// Redis is probed, and how long New waits for it.
+// How often an instance sends heartbeats, after what silence an instance no longer counts, how often a
+// lost Redis is probed, and how long New waits for Redis.
 const (
 	heartbeatEvery = time.Second
 	FleetTTL       = 5 * time.Second
@@ -20,8 +20,8 @@ const (
 	StartWithin    = time.Second
 )
 
-// Meet makes the first contact: it joins the fleet and measures the round trip. It returns only
-// errors that waiting does not solve.
+// Meet makes the first contact: it joins the fleet and measures the round trip. It returns only errors
+// that waiting does not solve.
 func (l *Shards) Meet() error {
 	if l.onCluster() {
 		if err := l.meetCluster(); err != nil {
@@ -45,7 +45,7 @@ func (s *Shard) meet() error {
 	return s.notMet(err)
 }
 
-// notMet starts without Redis, unless waiting does not solve the error.
+// notMet starts the shard without Redis, unless the error is one that waiting does not solve.
 func (s *Shard) notMet(err error) error {
 	if misconfigured := remote.Misconfigured(err); misconfigured != nil {
 		return misconfigured
@@ -64,7 +64,7 @@ func (s *Shard) notMet(err error) error {
 func (s *Shard) firstHeartbeat() (took time.Duration, err error) {
 	best := StartWithin
 	err = s.all.WithinStart(func(ctx context.Context) error {
-		_, err := s.heartbeatOnce(ctx) // connects, which takes longer
+		_, err := s.heartbeatOnce(ctx) // connects, and so takes longer
 		for i := 0; i < 3 && err == nil; i++ {
 			var took time.Duration
 			took, err = s.heartbeatOnce(ctx)
@@ -73,13 +73,13 @@ func (s *Shard) firstHeartbeat() (took time.Duration, err error) {
 		return err
 	})
 	if err != nil {
-		return 0, err // best may still be written
+		return 0, err // f may still be writing best
 	}
 	return best, nil
 }
 
-// WithinStart runs f for as long as New may wait. A client that does not honour deadlines must not
-// delay New, so f's goroutine is left behind when the time is over; Close waits for it.
+// WithinStart runs f for as long as New may wait. A client that does not honor deadlines must not delay
+// New. So f's goroutine is left behind when the time is over; Close waits for it.
 func (l *Shards) WithinStart(f func(context.Context) error) error {
 	done := make(chan error, 1)
 	l.Go(func() {
@@ -95,12 +95,12 @@ func (l *Shards) WithinStart(f func(context.Context) error) error {
 	}
 }
 
-// keep runs in the background: it renews the membership in the fleet, and probes Redis while it is
+// keep runs in the background. It renews the membership in the fleet, and probes Redis while Redis is
 // lost.
 func (s *Shard) keep() {
 	timer := time.NewTimer(heartbeatEvery)
 	defer timer.Stop()
-	var last time.Time // of heartbeats
+	var last time.Time // time of the last heartbeat
 	for {
 		select {
 		case <-s.all.Context.Done():
@@ -126,13 +126,14 @@ func (s *Shard) keep() {
 	}
 }
 
-// probeOfEach times the size of the fleet is the least interval between an instance's probes, or its heartbeats
-// while it settles: a fleet makes a thousand of them a second, or one for each instance if these are more.
+// probeOfEach times the size of the fleet is the shortest interval between an instance's probes, or
+// between its heartbeats while it settles. So a fleet makes at most a thousand of them a second or, if it
+// has more instances than that, one per instance.
 const probeOfEach = time.Millisecond
 
-// untilNextHeartbeat returns a randomised interval, so that a fleet's heartbeats do not coincide. Those that end an
-// outage soon come more often, but not in a large fleet, whose heartbeats would delay the decisions of
-// those who are back, and so open their breakers again.
+// untilNextHeartbeat returns a randomized interval, so that a fleet's heartbeats do not coincide. Probes,
+// and heartbeats that may soon end an outage, come more often, but not in a large fleet. There, they
+// would delay the decisions of instances that are back, and so open their breakers again.
 func (s *Shard) untilNextHeartbeat() time.Duration {
 	every := heartbeatEvery
 	if !s.Breaker.Closed() || s.settlesSoon() {
@@ -158,8 +159,8 @@ func (s *Shard) heartbeat() {
 	}
 }
 
-// probe checks whether Redis is back. The first heartbeat may have to connect, which takes several
-// round trips; only the second must keep the deadline. Without that, decisions might miss the
+// probe checks whether Redis is back. The first heartbeat may have to connect, which takes several round
+// trips; only the second must keep the deadline. Without the second heartbeat, decisions might miss the
 // deadline and open the breaker again at once.
 func (s *Shard) probe() {
 	err := s.Breaker.Probe(func() error {
@@ -174,18 +175,20 @@ func (s *Shard) probe() {
 	}
 }
 
-// heartbeatOnce renews the membership, and acts on the result. It returns how long Redis took, which says nothing of how long
-// it took to find out whether anything is owed: of millions of keys, that is many milliseconds.
+// heartbeatOnce renews the membership, and acts on the result. It returns how long Redis took. That
+// excludes the time to find out whether any units are owed, which takes many milliseconds for millions of
+// keys.
 func (s *Shard) heartbeatOnce(ctx context.Context) (took time.Duration, err error) {
 	owes, sent, first := s.owesNow(), s.all.Now(), !s.fleet.Heard()
 	unsettled := owes && s.isUnsettled()
-	// Losses are read last, so that an instance that reports no debts has reported its losses.
+	// Losses are read last. So when an instance reports that it has no debts, it has also reported its
+	// losses.
 	lost := s.lostRules()
 	started := time.Now()
 	heard, err := s.fleet.Heartbeat(ctx, unsettled, lost...)
 	took = time.Since(started)
 	if remote.IsMoving(err) {
-		return took, nil // Redis answers; later heartbeats work when the slot has moved
+		return took, nil // Redis answers; later heartbeats will succeed when the slot has moved
 	}
 	if err != nil {
 		return took, err
@@ -211,13 +214,13 @@ func (s *Shard) heartbeatOnce(ctx context.Context) (took time.Duration, err erro
 	return took, nil
 }
 
-// connectPart is how many times its own time a heartbeat may take if it has to connect.
+// connectPart is how many times its own time limit a heartbeat may take if it has to connect.
 const connectPart = 4
 
-// Heartbeat renews the membership in the fleet, and acts on the result. It returns an error if that
-// takes longer than d. The heartbeat itself may continue, since it may have to connect, which takes
-// several round trips. If the connection were given up at d, the next heartbeat would have to
-// connect again, and with a distant Redis none would ever be in time.
+// Heartbeat renews the membership in the fleet, and acts on the result. It returns an error if that takes
+// longer than d. The heartbeat itself may continue, because it may have to connect, which takes several
+// round trips. If the connection were given up at d, the next heartbeat would have to connect again. With
+// a distant Redis, no heartbeat would ever be in time.
 func (s *Shard) Heartbeat(d time.Duration) error {
 	ctx, cancel := context.WithTimeout(s.all.Context, max(d, min(connectPart*d, StartWithin)))
 	defer cancel()
@@ -231,7 +234,7 @@ func (s *Shard) Heartbeat(d time.Duration) error {
 	return nil
 }
 
-// breakerChanged runs under the breaker's lock, so it only records the change and sends signals.
+// breakerChanged runs under the breaker's lock. So it only records the change and sends signals.
 func (s *Shard) breakerChanged(from, to breaker.State) {
 	switch {
 	case from == breaker.Closed && to == breaker.Open:
@@ -247,16 +250,17 @@ func (s *Shard) breakerChanged(from, to breaker.State) {
 	}
 }
 
-// failure is why Redis could not be asked, and when.
+// failure is the reason why Redis could not be asked, and the time.
 type failure struct {
 	at     time.Time
 	reason error
 }
 
-// Failed records why Redis could not be asked.
+// Failed records that Redis could not be asked, with the reason.
 func (s *Shard) Failed(err error) { s.failure.Store(&failure{time.Now(), s.all.Explain(err)}) }
 
-// LastFailure returns when Redis last could not be asked, and the error; nil if it always could.
+// LastFailure returns when Redis last could not be asked, and the error. The error is nil if Redis could
+// always be asked.
 func (s *Shard) LastFailure() (at time.Time, reason error) {
 	if f := s.failure.Load(); f != nil {
 		return f.at, f.reason

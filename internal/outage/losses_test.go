@@ -8,7 +8,7 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// What is said to be lost of all rules is lost of each; and of none when it has left its window.
+// A loss that is reported for all rules counts for each rule, until the lost units have left the rule's window.
 func TestLosses(t *testing.T) {
 	e := &incident{}
 	e.back.Store(1)
@@ -33,8 +33,8 @@ func TestLosses(t *testing.T) {
 	}
 }
 
-// Law 11: a rule of which records were lost settles alone once all have charged; the heartbeats say
-// which. An outage after that is a new one.
+// Law 11: once all instances have charged, only rules whose records were lost settle. Heartbeats name these
+// rules. An outage after that is a new one.
 func TestLaw11OnlyWhatIsLostSettles(t *testing.T) {
 	l := newShards(t, 1)
 	s, m := l.first, l.masters[0]

@@ -9,8 +9,9 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// Decisions miss Redis often if at least a given number did, and one in a given number of all, over
-// a given number of deadlines. A single moment in which many miss it together does not count.
+// Decisions miss Redis often under two conditions, over missesLast deadlines: at least missesLeast
+// decisions missed it, and at least one in missesPart of all decisions. A single moment in which many
+// decisions miss Redis together does not count.
 const (
 	missesLeast = 5
 	missesPart  = 5
@@ -18,21 +19,21 @@ const (
 	missesApart = time.Second // misses further apart are counted separately
 )
 
-// misses detects that decisions often miss Redis, though not often enough for the breaker to open:
-// Redis is as slow as the deadline, or some packets get lost.
+// misses detects that decisions often miss Redis, though not often enough for the breaker to open: Redis
+// is as slow as the deadline, or some packets get lost.
 //
-// Calls that Redis answers are granted all that is left of the limit, and calls that it does not
-// answer are granted this instance's share in addition. So meanwhile the shard settles: shares are
+// Calls that Redis answers can be granted everything that is left of the limit, and calls that it does
+// not answer are granted this instance's share in addition. So meanwhile the shard settles: shares are
 // fixed, and Redis does not decide alone (law 11).
 type misses struct {
 	mu          sync.Mutex // guards the rest
 	began, last int64      // of a series of misses, on the limiter's clock
-	missed      int64      // decisions after the first
-	answered    int64      // decisions before
+	missed      int64      // decisions missed after the first one of the series
+	answered    int64      // decisions answered before the series
 }
 
-// miss records a decision that missed Redis, with the number answered in all, and reports whether
-// that happens often.
+// miss records a decision that missed Redis. answered is the number of all answered decisions so far.
+// miss reports whether decisions miss Redis often.
 func (m *misses) miss(now, answered int64, deadline time.Duration) (often bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -49,20 +50,20 @@ type Miss int
 
 // The reasons.
 const (
-	NotInTime Miss = iota // there was no answer before the limiter's deadline, or none to be expected, or an error
+	NotInTime Miss = iota // no answer before the limiter's deadline, or none expected, or an error
 	NoRoom                // too many decisions waited
-	OwnTime               // the call's own time was over before, see remote.DecideBy
+	OwnTime               // the call's own time was over earlier; see remote.DecideBy
 )
 
-// Missed records that Redis should have made a decision and did not, with the reason.
+// Missed records that Redis should have made a decision and did not. err is the reason.
 func (s *Shard) Missed(err error) {
 	l := s.all
 	switch {
-	case errors.Is(err, remote.ErrNoRoom): // first, because under overload most are
+	case errors.Is(err, remote.ErrNoRoom): // first, because most misses are of this kind under overload
 		l.Counts.Missed[NoRoom].Add(1)
 	case errors.Is(err, breaker.ErrOpen), errors.Is(err, remote.ErrUnreadable):
 		return
-	case errors.Is(err, remote.ErrDecideBy): // which says nothing of Redis
+	case errors.Is(err, remote.ErrDecideBy): // says nothing about Redis
 		l.Counts.Missed[OwnTime].Add(1)
 		return
 	default:
@@ -73,7 +74,8 @@ func (s *Shard) Missed(err error) {
 	}
 }
 
-// settleForLoad makes a shard settle from now on because Redis is too slow. It reports whether it did not settle before.
+// settleForLoad makes a shard settle from now on because Redis is too slow. It reports whether the shard
+// was not settling before.
 func (s *Shard) settleForLoad() (begun bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -84,13 +86,13 @@ func (s *Shard) settleForLoad() (begun bool) {
 	return begun
 }
 
-// silence is the time since which Redis has not answered: the start of the first failed trip after
-// which none was answered.
+// silence is the time since which Redis has not answered. It begins at the start of the first failed trip
+// after which no trip was answered.
 //
-// If it becomes an outage, the outage began at that time, and not three deadlines later, when the
-// breaker opens. Units that leave the window in between, and that nobody grants, would otherwise be
-// missing in all shares for as long as the outage lasts. So shares are fixed as of that time (law
-// 11), under the number that the incident will have.
+// If the silence becomes an outage, the outage began with the silence, and not three deadlines later,
+// when the breaker opens. In between, units leave the window that nobody grants. If the outage began
+// later, they would be missing in all shares for as long as the outage lasts. So shares are fixed as of
+// the beginning of the silence (law 11), under the number that the incident will have.
 type silence struct {
 	number uint32
 	began  int64

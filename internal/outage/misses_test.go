@@ -9,7 +9,7 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// Misses are often if a fifth of all decisions has missed Redis for three deadlines.
+// Misses are frequent if, for three deadlines, a fifth of all decisions has missed Redis.
 func TestWhatIsOftenMissed(t *testing.T) {
 	const deadline = 50 * time.Millisecond
 	for _, test := range []struct {
@@ -42,7 +42,7 @@ func TestWhatIsOftenMissed(t *testing.T) {
 	}
 }
 
-// In the first second of a limiter's clock, too, many misses at one moment are one.
+// Many misses at one moment count as one, even in the first second of a limiter's clock.
 func TestMissesOfTheFirstMoment(t *testing.T) {
 	var m misses
 	for range 100 {
@@ -52,7 +52,7 @@ func TestMissesOfTheFirstMoment(t *testing.T) {
 	}
 }
 
-// Law 11: misses that go on put off the end of the settling; of a lost Redis they begin none.
+// Law 11: while misses continue, they postpone the end of the settling. While Redis is lost, misses do not begin it.
 func TestMissesPutOffTheEnd(t *testing.T) {
 	l := newShards(t, 1)
 	s := l.first

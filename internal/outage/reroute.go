@@ -10,35 +10,36 @@ import (
 )
 
 const (
-	// askEvery is how often the client is made to ask the Cluster which master has which slots, even if there
-	// is no sign of a change. Its answer is compared with the routes a second later.
+	// askEvery is how often the client is made to ask the Cluster which master has which slots, even if
+	// there is no sign of a change. The answer is compared with the routes a second later.
 	askEvery = 5 * time.Second
-	// After a sign that slots may have moved, the client's table is compared with the routes every lookEvery,
-	// looks times. That takes a few milliseconds of a processor, as the client is asked about each slot by
-	// itself.
+	// After a sign that slots may have moved, the client's table is compared with the routes every
+	// lookEvery, looks times. A comparison takes a few milliseconds of processor time, because the client
+	// is asked about each slot separately.
 	lookEvery = time.Second
 	looks     = 5
 )
 
-// meetCluster asks a Cluster for its masters. Until it can be reached, all of its keys have one shard.
+// meetCluster asks a Cluster for its masters. Until the Cluster can be reached, all of its keys have one
+// shard.
 func (l *Shards) meetCluster() error {
 	var masters *remote.Masters
 	err := l.WithinStart(func(ctx context.Context) (err error) {
 		masters, err = l.Masters(ctx)
 		return err
 	})
-	if err == nil { // otherwise masters may still be written
+	if err == nil { // otherwise WithinStart's goroutine may still be writing masters
 		l.reroute(masters)
 	}
 	return err
 }
 
-// followCluster runs in the background: it finds out when slots have moved to other masters.
+// followCluster runs in the background. It finds out when slots have moved to other masters.
 func (l *Shards) followCluster() {
 	look, ask := time.NewTicker(lookEvery), time.NewTicker(askEvery)
 	defer look.Stop()
 	defer ask.Stop()
-	left := 0 // looks
+	left := 0 // number of comparisons left
 	for {
 		select {
 		case <-l.Context.Done():
@@ -63,8 +64,8 @@ func (l *Shards) followCluster() {
 	}
 }
 
-// reroute puts new routes in force, and returns the shards that are new. Shards outlive
-// their masters: a replica that takes over all slots of a dead master also takes over its shard.
+// reroute puts new routes in force, and returns the new shards. Shards outlive their masters: a replica
+// that takes over all slots of a dead master also takes over its shard.
 func (l *Shards) reroute(m *remote.Masters) (added []*Shard) {
 	old := l.routes.Load()
 	next := &routes{shards: old.shards}
@@ -107,15 +108,15 @@ func (l *Shards) reroute(m *remote.Masters) (added []*Shard) {
 	if next.of != old.of {
 		l.routes.Store(next)
 		for _, s := range receivers {
-			s.settleAnew() // what is to be charged in its new slots is its own only now
+			s.settleAnew() // only now the charger finds the units to be charged in its new slots
 		}
-		l.changes.Send() // the worst state may be another
+		l.changes.Send() // the worst state may have changed
 	}
 	return added
 }
 
-// successors returns the shard of each master: the one that it had; or, if it had none, the shard of
-// the vanished master most of whose slots it has now; or nil.
+// successors returns the shard of each master. It is the shard that the master had. If the master had
+// none, it is the shard of the vanished master that had most of its slots, or nil.
 func (r *routes) successors(m *remote.Masters) []*Shard {
 	successors := make([]*Shard, len(m.Addrs))
 	taken := make([]bool, len(r.shards))
@@ -126,7 +127,7 @@ func (r *routes) successors(m *remote.Masters) []*Shard {
 			}
 		}
 	}
-	common := make([][maxShards]int, len(m.Addrs)) // slots, by shard
+	common := make([][maxShards]int, len(m.Addrs)) // number of common slots, by shard
 	for slot, master := range m.Of {
 		common[master][r.of[slot]]++
 	}
@@ -147,7 +148,7 @@ func (r *routes) successors(m *remote.Masters) []*Shard {
 	return successors
 }
 
-// unused returns a shard whose master has lost all of its slots, or nil if there is none.
+// unused returns a shard whose master has lost all of its slots, or nil if there is no such shard.
 func (r *routes) unused(successors []*Shard) *Shard {
 	for _, s := range r.shards {
 		if !s.inUse() && !slices.Contains(successors, s) {
@@ -157,15 +158,16 @@ func (r *routes) unused(successors []*Shard) *Shard {
 	return nil
 }
 
-// meetsBefore is an order of slots. The fleet's key is in the first of a master's slots in this order,
-// so that all instances find the same one, and slots that come and go seldom change it. The order is
-// not that of the numbers, because tools that move slots begin with a master's lowest ones.
+// meetsBefore defines an order of slots. The fleet's key is in the first of a master's slots in this
+// order. So all instances find the same slot, and slots that come and go seldom change it. The order is
+// not that of the numbers, because tools that move slots begin with a master's lowest numbers.
 func meetsBefore(a, b uint16) bool {
 	const mask, odd = 0x2a5b, 40503
 	return (a^mask)*odd%remote.SlotCount < (b^mask)*odd%remote.SlotCount
 }
 
-// inherit continues an outage, or the settling after it, in the shards that slots have come to, and returns these shards.
+// inherit continues an outage, or the settling after it, in the shards that have received slots. It
+// returns these shards.
 func (l *Shards) inherit(old, next *routes) (receivers []*Shard) {
 	seen := make(map[[2]uint8]bool)
 	for slot := range next.of {
@@ -181,12 +183,13 @@ func (l *Shards) inherit(old, next *routes) (receivers []*Shard) {
 	return receivers
 }
 
-// errInherited is the reason why the breaker of a new shard is opened that gets slots of a lost one.
+// errInherited is the reason for opening the breaker of a new shard that gets slots of a lost one.
 var errInherited = errors.New("the master that had its slots is lost")
 
-// adopt puts a shard into the state of the one that it gets slots from: it settles, or, if it is new
-// and the other's master is lost, counts as lost too. What the other's Redis has lost is missing in its own now.
-// It reports whether there was anything to adopt.
+// adopt puts a shard into the state of a shard that it gets slots from. The receiving shard settles. If
+// it is new and the other shard's master is lost, it counts as lost too. If the other shard's Redis has
+// lost grants, these are now missing in the receiving shard's Redis. adopt reports whether there was
+// anything to adopt.
 func (s *Shard) adopt(from *Shard) bool {
 	theirs := from.incident.Load()
 	if theirs == nil {
@@ -203,7 +206,7 @@ func (s *Shard) adopt(from *Shard) bool {
 	return true
 }
 
-// place records where the shards' masters are, and moves the fleet's key if its slot has changed.
+// place records where the shards' masters are, and moves the fleet's key if the key's slot has changed.
 func (l *Shards) place(r *routes, places []where) {
 	heard, _ := l.fleetSizes()
 	for i, s := range r.shards {

@@ -15,7 +15,7 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// mastersOf has slots of masters: from which on each has them.
+// mastersOf returns a table of slots in which each master owns the sixteenths that begin with its given slots.
 func mastersOf(owners map[string][]int) *remote.Masters {
 	m := &remote.Masters{}
 	for i := range m.Of {
@@ -32,10 +32,10 @@ func mastersOf(owners map[string][]int) *remote.Masters {
 	return m
 }
 
-// sixteenth of all slots.
+// sixteenth is the number of slots in a sixteenth of all slots.
 const sixteenth = remote.SlotCount / 16
 
-// ranges are sixteenths, by their first slots.
+// ranges returns the first slots of the sixteenths from up to, but not including, to.
 func ranges(from, to int) (slots []int) {
 	for i := from; i < to; i++ {
 		slots = append(slots, i*sixteenth)
@@ -43,14 +43,14 @@ func ranges(from, to int) (slots []int) {
 	return slots
 }
 
-// ofSlot is the shard of a sixteenth.
+// ofSlot returns the shard of a sixteenth.
 func (l *testShards) ofSlot(sixteen int) *Shard {
 	r := l.routes.Load()
 	return r.shards[r.of[sixteen*sixteenth]]
 }
 
-// A shard stays with its slots when a replica takes them over, and with its master when
-// that gets slots or loses some.
+// A shard stays with its slots when a replica takes them over, and with its master when the master gets or loses
+// slots.
 func TestShardsFollowTheirSlots(t *testing.T) {
 	l := newShards(t, 0)
 	if added := l.reroute(mastersOf(map[string][]int{"a": ranges(0, 5), "b": ranges(5, 10), "c": ranges(10, 16)})); len(added) != 2 {
@@ -67,12 +67,12 @@ func TestShardsFollowTheirSlots(t *testing.T) {
 	if l.ofSlot(0) != a || l.ofSlot(5) != b || l.ofSlot(10) != c || a.where.Load().addr != "replica" {
 		t.Error("a replica that took over did not get its master's shard")
 	}
-	// A new master gets a part of each.
+	// A new master gets some slots of each master.
 	added := l.reroute(mastersOf(map[string][]int{"replica": ranges(0, 4), "b": ranges(5, 9), "c": ranges(10, 15), "d": {4 * sixteenth, 9 * sixteenth, 15 * sixteenth}}))
 	if len(added) != 1 || l.ofSlot(4) != added[0] || l.ofSlot(9) != added[0] || l.ofSlot(0) != a || l.ofSlot(5) != b || l.ofSlot(10) != c {
 		t.Error("a new master did not get a shard of its own, or another lost its")
 	}
-	// It leaves again, and another comes: shards are used again.
+	// The new master leaves again, and another one comes: its shard is used again.
 	l.reroute(mastersOf(map[string][]int{"replica": ranges(0, 5), "b": ranges(5, 10), "c": ranges(10, 16)}))
 	if added[0].inUse() || len(l.InUse()) != 3 {
 		t.Error("a master without slots is in use")
@@ -82,8 +82,7 @@ func TestShardsFollowTheirSlots(t *testing.T) {
 	}
 }
 
-// Law 7: however often masters come and go, and however many there are, there are no more
-// shards than that.
+// Law 7: there are at most maxShards shards, however often masters come and go, and however many there are.
 func TestLaw7ShardsAreBounded(t *testing.T) {
 	l := newShards(t, 0)
 	m := &remote.Masters{}
@@ -102,7 +101,7 @@ func TestLaw7ShardsAreBounded(t *testing.T) {
 	}
 }
 
-// Law 11: what has not settled does not settle by moving.
+// Law 11: slots that have not settled do not become settled by moving.
 func TestLaw11SlotsThatMoveTakeTheirOutageAlong(t *testing.T) {
 	l := newShards(t, 0)
 	l.first.Breaker.ForceOpen(errors.New("not reached yet"))
@@ -122,21 +121,21 @@ func TestLaw11SlotsThatMoveTakeTheirOutageAlong(t *testing.T) {
 	if endNow(b); b.State() != Healthy || a.State() != Outage || l.State() != Outage {
 		t.Fatalf("b is %v, a %v, the limiter %v", b.State(), a.State(), l.State())
 	}
-	// Some of a's slots are given to b.
+	// Some of a's slots move to b.
 	l.reroute(mastersOf(map[string][]int{"a": ranges(0, 7), "b": ranges(7, 16)}))
 	if b.State() != Settling || !b.Breaker.Closed() {
 		t.Errorf("with slots that have not settled, b is %v", b.State())
 	}
 }
 
-// What is to be charged at a lost master is no business of the others' chargers.
+// A shard does not charge what is owed to another master, which is lost.
 func TestShardsChargeTheirOwn(t *testing.T) {
 	l := newShards(t, 0)
 	l.reroute(mastersOf(map[string][]int{"a": ranges(0, 8), "b": ranges(8, 16)}))
 	a, b := l.ofSlot(0), l.ofSlot(8)
 	a.Breaker.ForceOpen(errors.New("lost"))
 	r := newRule(t, "r", limit.PerHour(100), limit.SlidingLog())
-	r.Policy = Allow // one that starts without Redis is in debt
+	r.Policy = Allow // grants even if this instance's share has no room
 	key := remote.UserKey("of a")
 	for l.Of(key) != a {
 		key += "."
@@ -150,14 +149,14 @@ func TestShardsChargeTheirOwn(t *testing.T) {
 	if pause := b.chargeSome(); pause != 0 || !a.Owes() {
 		t.Errorf("b took what is to be charged at a; pause %v", pause)
 	}
-	// The slot goes to b, and with it what is to be charged.
+	// The slot moves to b, and with it what is to be charged.
 	l.reroute(mastersOf(map[string][]int{"b": ranges(0, 16)}))
 	if a.Owes() || !b.Owes() || b.State() != Settling {
 		t.Errorf("a owes: %v, b owes: %v, and is %v", a.Owes(), b.Owes(), b.State())
 	}
 }
 
-// The callback is told of the worst state, when that is another: not of every master.
+// The callback is called when the worst state of all masters changes, not for every master.
 func TestStateChangesOfSeveralMasters(t *testing.T) {
 	l, told := newShards(t, 0), make(chan State, 10)
 	l.Changed = func(to State) { told <- to }
@@ -181,7 +180,7 @@ func TestStateChangesOfSeveralMasters(t *testing.T) {
 	expect(Healthy)
 }
 
-// However long the callback takes, and whatever changes meanwhile, it is told of the last state.
+// The callback is told of the last state, however long it takes, and whatever changes meanwhile.
 func TestTheLastStateIsTold(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, told := newShards(t, 1), make(chan State)
@@ -193,7 +192,7 @@ func TestTheLastStateIsTold(t *testing.T) {
 		telling.Go(l.tellChanges)
 		for range 100 {
 			s.Breaker.ForceOpen(errLost)
-			synctest.Wait() // the callback is told of the first, and busy from then on
+			synctest.Wait() // the callback is told of the first state, and is busy from then on
 			l.closeBreaker(t, s)
 			endNow(s)
 		}
@@ -213,8 +212,8 @@ func TestTheLastStateIsTold(t *testing.T) {
 	})
 }
 
-// Law 11: a shard that is through with settling for a rule, or whose incident nobody has ended because its master has no slots,
-// settles again with slots that come from one that is lost.
+// Law 11: a shard may have finished settling for a rule, or its incident may still be open because its master has
+// no slots. It settles again when slots come to it from a lost master.
 func TestLaw11SlotsComeToAShardThatHasSettled(t *testing.T) {
 	l := newShards(t, 0)
 	l.reroute(mastersOf(map[string][]int{"a": ranges(0, 8), "b": ranges(8, 16)}))
@@ -233,13 +232,14 @@ func TestLaw11SlotsComeToAShardThatHasSettled(t *testing.T) {
 	}
 }
 
-// Law 11: a shard that owes nothing while slots are coming to it has not charged what is owed there.
+// Law 11: if a shard owes nothing while slots are moving to it, it has not yet charged what is owed for these
+// slots.
 func TestLaw11AShardOwesWhatComesToIt(t *testing.T) {
 	l := newShards(t, 0)
 	l.reroute(mastersOf(map[string][]int{"a": ranges(0, 8), "b": ranges(8, 16)}))
 	a, b := l.ofSlot(0), l.ofSlot(8)
 	if meetsBefore(b.where.Load().fleet, a.where.Load().fleet) {
-		a, b = b, a // so that the fleet moves at b, too
+		a, b = b, a // so that the fleet's slot changes at b, too
 	}
 	l.heartbeat(t, a)
 	l.heartbeat(t, b)
@@ -252,7 +252,7 @@ func TestLaw11AShardOwesWhatComesToIt(t *testing.T) {
 	a.Without(question(r, key, 7), l.Now(), errLost)
 	looked := false
 	l.masters[b.index].moving = func() {
-		looked = !b.owesNow() // as b's charger and its heartbeats do
+		looked = !b.owesNow() // as b's charger and heartbeats do
 		l.now.Add(int64(time.Millisecond))
 	}
 	l.reroute(mastersOf(map[string][]int{b.where.Load().addr: ranges(0, 16)}))
@@ -261,7 +261,7 @@ func TestLaw11AShardOwesWhatComesToIt(t *testing.T) {
 	}
 }
 
-// Law 11: what a master has lost is missing wherever its slots go: they settle there for the window, too.
+// Law 11: data that a master has lost is missing wherever its slots go, so they settle there for the window, too.
 func TestLaw11SlotsThatMoveAfterALossOfMemory(t *testing.T) {
 	l := newShards(t, 0)
 	l.reroute(mastersOf(map[string][]int{"a": ranges(0, 8), "b": ranges(8, 16)}))
@@ -283,7 +283,8 @@ func TestLaw11SlotsThatMoveAfterALossOfMemory(t *testing.T) {
 	}
 }
 
-// All slots are looked at only after a sign that they have moved, for some seconds, and every few seconds without one.
+// All slots are compared after a sign that they have moved, for some seconds. Without a sign, they are compared
+// only every few seconds.
 func TestSlotsAreLookedAtAfterASign(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newShards(t, 0)
@@ -309,7 +310,7 @@ func TestSlotsAreLookedAtAfterASign(t *testing.T) {
 		sign.Store(true)
 		after(lookEvery, 2, 1)
 		after(2*lookEvery, 4, 1)
-		after(askEvery, 1+looks, 2) // asked during the looks that the sign has caused
+		after(askEvery, 1+looks, 2) // the Cluster was asked during the looks that the sign has caused
 		stop()
 		following.Wait()
 	})

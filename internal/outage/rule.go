@@ -8,24 +8,24 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// Rule has the properties of a limiter's rule that are needed without Redis. It is immutable.
+// Rule has the properties of a limiter's rule that are needed without Redis. A Rule is immutable.
 type Rule struct {
 	Name      string
 	Limit     limit.Limit
 	Algorithm limit.Algorithm
 	Policy    Policy
 	Encoded   *remote.Rule
-	Capacity  int64  // the most that can be free in Redis
+	Capacity  int64  // the largest number of units that can be free in Redis
 	Sliding   bool   // capacity that is not free equals the units of the last window
 	Salt      uint64 // differs for each rule name and window
 	Terms     uint64 // differs for each limit and algorithm
-	Number    uint8  // of the name in the ledger
+	Number    uint8  // number of the name in the ledger
 }
 
 // Question is a request for units.
 type Question struct {
 	Rule      *Rule
-	Hash      uint64 // of the key, by which this process remembers it
+	Hash      uint64 // hash by which this process remembers the key
 	Key       remote.UserKey
 	Cost      int64
 	Operation int // lua.Take, lua.TakeUpTo or lua.Peek

@@ -10,15 +10,15 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// Settling reports whether decisions of the rule also need this instance's agreement: see
+// Settling reports whether decisions of the rule also need this instance's agreement; see
 // [Shard.Reserve].
 func (s *Shard) Settling(r *Rule) bool { return r.Policy != Allow && s.isUncounted(r) }
 
 // isUncounted reports whether Redis may not know of all grants of the rule.
 func (s *Shard) isUncounted(r *Rule) bool { return s.Uncounted(r.Name, r.Limit.Window()) }
 
-// Uncounted reports whether there may be grants of the rule of that name, within the given window,
-// of which Redis does not know.
+// Uncounted reports whether there may be grants of the named rule, within the given window, that Redis
+// does not know of.
 func (s *Shard) Uncounted(rule string, window time.Duration) bool {
 	e := s.incident.Load()
 	return e != nil && e.settles(rule, window, s.all.Now())
@@ -26,13 +26,13 @@ func (s *Shard) Uncounted(rule string, window time.Duration) bool {
 
 // Reserved describes units that are reserved in this instance's share until Redis has answered.
 type Reserved struct {
-	Units int64 // kept for the question
-	Free  int64 // left beside them
+	Units int64 // reserved for the question
+	Free  int64 // left in addition
 }
 
-// Reserve asks this instance's share of the limit while Redis does not know of all grants (law 11):
-// both must agree. The share is asked first, since that takes no trip. If it has no room, ok is
-// false, and d is the denial. Otherwise [Shard.Release] must follow.
+// Reserve asks this instance's share of the limit while Redis does not know of all grants. Both must
+// agree (law 11). The share is asked first, because that takes no trip. If the share has no room, ok is
+// false, and d is the denial. Otherwise the caller must call [Shard.Release] later.
 func (s *Shard) Reserve(q *Question) (own Reserved, d limit.Decision, ok bool) {
 	a := q.account()
 	least, most := q.Cost, q.Cost
@@ -52,8 +52,8 @@ func (s *Shard) Reserve(q *Question) (own Reserved, d limit.Decision, ok bool) {
 	return Reserved{g.Granted, g.Free}, limit.Decision{}, true
 }
 
-// Release gives back the reserved units once Redis has answered or failed: by then Redis's grants
-// have been recorded, and grants without it will be.
+// Release gives back the reserved units once Redis has answered or failed. By then Redis's grants have
+// been recorded; grants without Redis are recorded afterwards.
 func (s *Shard) Release(q *Question, own Reserved) {
 	a := q.account()
 	s.all.Ledger.Undo(&a, s.all.Now(), own.Units, false)
@@ -67,14 +67,15 @@ func (s *Shard) TierSettling() limit.Tier {
 	return limit.TierFallback
 }
 
-// settleAtLeast is the least duration of an incident after Redis is back: other instances that come
-// back must have sent a heartbeat, though they still count as members from before.
+// settleAtLeast is the shortest time for which an incident lasts after Redis is back. Other instances
+// still count as members from before the outage, so they must have had time to send a heartbeat.
 const settleAtLeast = time.Second
 
-// settle ends an incident if it is over: when a heartbeat that reported that this instance has
-// charged all its grants found no other that has not, and found all instances from before, or no
-// further ones within the time for which they count as members. Rules of which some instance has
-// lost records settle on. Otherwise the incident ends after the longest window.
+// settle ends an incident if it is over. heard is the reply to a heartbeat that reported that this
+// instance has charged all its grants. The incident is over if heard shows no other instance with
+// uncharged grants, and if all instances from before the cut are back or the time for which they count as
+// members has passed. Rules for which some instance has lost records continue to settle. In any other
+// case, the incident ends after the longest window.
 func (s *Shard) settle(heard remote.Heard) {
 	e := s.incident.Load()
 	if e == nil {
@@ -93,7 +94,7 @@ func (s *Shard) settle(heard remote.Heard) {
 	}
 }
 
-// owesNow is Owes, and records it if nothing is owed.
+// owesNow is Owes, and also records it if nothing is owed.
 func (s *Shard) owesNow() bool {
 	e, back := s.incident.Load(), int64(0)
 	if e != nil {
@@ -106,8 +107,9 @@ func (s *Shard) owesNow() bool {
 	return owes
 }
 
-// hasRepaid records that this instance owed nothing when Redis had been back since the given time, unless Redis was lost
-// again meanwhile: it may owe what it has granted then.
+// hasRepaid records that this instance owed nothing. back is the time since which Redis had been back. If
+// Redis has been lost again in the meantime, hasRepaid does nothing, because this instance may owe what
+// it has granted since.
 func (s *Shard) hasRepaid(e *incident, back int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -116,51 +118,54 @@ func (s *Shard) hasRepaid(e *incident, back int64) {
 	}
 }
 
-// forgets reports whether Redis has lost grants within the longest window. Other instances charge a key again only when it
-// is used, so some of these grants are never charged again.
+// forgets reports whether Redis has lost grants within the longest window. Other instances charge a key
+// again only when it is used, so some of these grants are never charged again.
 func (s *Shard) forgets(e *incident) bool {
 	at, longest := e.forgotten.Load(), int64(s.all.Longest())
-	return at != 0 && (s.all.Now()-at < longest || longest == 0) // rules may be made yet
+	return at != 0 && (s.all.Now()-at < longest || longest == 0) // if longest is 0, rules may still be made
 }
 
-// isUnsettled reports whether the other instances must wait until this one, which owes units, has
-// charged them. After the longest window they need not: what it owes then, it has granted since Redis is back.
+// isUnsettled reports whether the other instances must wait until this one, which owes units, has charged
+// them. After the longest window they need not wait, because all units that this instance still owes were
+// granted since Redis is back.
 func (s *Shard) isUnsettled() bool {
 	e := s.incident.Load()
 	return e != nil && (!e.repaid.Load() || s.forgets(e)) && !s.isOver(e)
 }
 
-// isOver reports whether what was granted before Redis was back has left the windows of all rules.
+// isOver reports whether everything that was granted before Redis was back has left the windows of all
+// rules.
 func (s *Shard) isOver(e *incident) bool {
 	longest := s.all.Longest()
-	return longest > 0 && e.isOver(longest, s.all.Now()) // rules may be made yet
+	return longest > 0 && e.isOver(longest, s.all.Now()) // if longest is 0, rules may still be made
 }
 
-// settleAnew makes the shard settle from now on, because there is more to be charged than before: by others, whose fleet this
-// instance has just joined, or by itself. Redis would grant it to this instance's callers again.
+// settleAnew makes the shard settle from now on, because there is more to charge than before. Either
+// other instances must charge it, whose fleet this instance has just joined, or this instance itself.
+// Otherwise Redis would grant these units again to this instance's callers.
 func (s *Shard) settleAnew() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.settleFromNow()
 }
 
-// settlesSoon reports whether an incident may end before a window has passed, if all instances
-// report that they have charged.
+// settlesSoon reports whether an incident may end before a window has passed, if all instances report
+// that they have charged their grants.
 func (s *Shard) settlesSoon() bool {
 	e := s.uncharged()
 	return e != nil && !s.forgets(e)
 }
 
-// losses has the rules of which some instance has lost records of grants without Redis, and until
-// when that matters, on the limiter's clock. It is immutable.
+// losses has the rules for which some instance has lost records of grants without Redis, and the time
+// until which each loss matters, on the limiter's clock. losses are immutable.
 type losses map[string]int64
 
-// of reports whether records of a rule are lost that still matter.
+// of reports whether records of a rule are lost whose units still count.
 func (l losses) of(rule string, now int64) bool {
 	return l[rule] > now || l[remote.AnyRule] > now
 }
 
-// any reports whether records of any rule are lost that still matter.
+// any reports whether records of any rule are lost whose units still count.
 func (l losses) any(now int64) bool {
 	for _, until := range l {
 		if until > now {
@@ -172,7 +177,7 @@ func (l losses) any(now int64) bool {
 
 func (l losses) rules() []string { return slices.Sorted(maps.Keys(l)) }
 
-// lostRules returns the rules of which this instance has lost records.
+// lostRules returns the rules for which this instance has lost records.
 func (s *Shard) lostRules() (lost []remote.Loss) {
 	now := s.all.Now()
 	for _, loss := range s.all.Ledger.Lost(s.has(), now) {
@@ -181,7 +186,7 @@ func (s *Shard) lostRules() (lost []remote.Loss) {
 	return lost
 }
 
-// heardOf records the losses that a heartbeat reported at now.
+// heardOf records the losses that a heartbeat reported at the time now.
 func (e *incident) heardOf(lost []remote.Loss, now int64) {
 	heard := make(losses, len(lost))
 	for _, loss := range lost {
@@ -198,9 +203,9 @@ func (e *incident) losses() losses {
 	return nil
 }
 
-// settles reports whether a rule is still settling after an incident, once Redis is back. After a
-// window, grants that Redis does not know no longer count; and once all instances have charged
-// their grants, Redis lacks only those whose records were lost.
+// settles reports whether a rule is still settling in an incident, once Redis is back. After a window,
+// grants that Redis does not know no longer count. Once all instances have charged their grants, Redis
+// lacks only grants whose records were lost.
 func (e *incident) settles(rule string, window time.Duration, now int64) bool {
 	if e.isOver(window, now) {
 		return false

@@ -12,11 +12,11 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// Shard is the state of the Redis server that has a key: whether it can be reached, how many
-// instances share it, and whether it knows of all grants. A single node has one shard, a Cluster
-// one for each master, so the loss of a master does not affect the others' keys.
+// Shard is the state of the Redis server that has a key: whether it can be reached, how many instances
+// share it, and whether it knows of all grants. A single node has one shard. A Cluster has one shard for
+// each master, so the loss of a master does not affect the keys of the others.
 //
-// It is safe for concurrent use.
+// A Shard is safe for concurrent use.
 type Shard struct {
 	Decider                  // asks the master
 	Breaker *breaker.Breaker // closed while Redis decides
@@ -28,25 +28,25 @@ type Shard struct {
 	memory  memory
 	misses  misses
 
-	suspicions wake.Signal  // that Redis has lost its data
+	suspicions wake.Signal  // signal that Redis may have lost its data
 	told       State        // last state reported by tellChanges, which alone uses this and the next two
-	toldAt     time.Time    // when that was
-	unwell     time.Time    // since when it is not healthy, as reported
-	changedAt  atomic.Int64 // when the state changed last, in Unix nanoseconds
+	toldAt     time.Time    // when that state was reported
+	unwell     time.Time    // since when the reported state is not healthy
+	changedAt  atomic.Int64 // when the state last changed, in Unix nanoseconds
 
 	where atomic.Pointer[where]
 
 	silence atomic.Pointer[silence] // nil while Redis answers
-	failure atomic.Pointer[failure] // the last one; nil: none so far
+	failure atomic.Pointer[failure] // the last failure; nil: none so far
 	// unheard is the number of heartbeats since the last answered one. The breaker stays closed if trips
-	// succeed nevertheless: heartbeats need commands and keys of their own, to which the Redis user may
-	// have lost the right.
+	// succeed nevertheless: heartbeats need their own commands and keys, and the Redis user may have lost
+	// the right to those.
 	unheard atomic.Int32
-	// beats is the number of answered heartbeats after those of the start, up to beatsToKnow.
+	// beats is the number of answered heartbeats after those of the start, counted up to beatsToKnow.
 	beats atomic.Int32
 
-	// incident is an outage or the settling after it; nil while Redis decides alone. It is changed
-	// only under mu.
+	// incident is an outage or the settling after it; nil while Redis decides alone. It is changed only
+	// under mu.
 	incident atomic.Pointer[incident]
 	mu       sync.Mutex
 }
@@ -76,35 +76,37 @@ func (s *Shard) run() {
 	s.all.Go(func() { s.charger.wake.Run(s.all.Context, s.chargeSome) })
 }
 
-// incident is an outage, from the cut until Redis alone decides again. Shares of limits are fixed
-// for as long as it lasts (law 11), even if Redis is lost again before it is over.
+// incident is an outage, from the cut until Redis alone decides again. Shares of limits are fixed for as
+// long as the incident lasts (law 11), even if Redis is lost again before it is over.
 type incident struct {
 	number  uint32
-	fleet   int  // instances before the cut; 0 if the process began without Redis
-	newborn bool // it did
+	fleet   int  // number of instances before the cut; 0 if newborn
+	newborn bool // the process began without Redis
 
-	// load says that Redis answers all the time, but is too slow for many decisions.
+	// load says that Redis keeps answering, but is too slow for many decisions.
 	load atomic.Bool
-	// Times on the limiter's clock: of the cut; and since when Redis is back, 0 if it is not.
+	// Times on the limiter's clock: cut is the time of the cut; back is when Redis came back, or 0 if it
+	// is not back.
 	cut, back atomic.Int64
-	// forgotten is when it was noticed, on the limiter's clock, that Redis has lost grants; 0: it has not. See
-	// Shard.forgets.
+	// forgotten is the time, on the limiter's clock, at which it was noticed that Redis has lost grants;
+	// 0: it has lost none. See Shard.forgets.
 	forgotten atomic.Int64
-	// repaid says that this instance has charged all that it granted until Redis was back. What it
-	// has granted since, because single decisions missed Redis, is charged like that of a healthy
-	// instance: nobody waits for it. In a large fleet there is always an instance with such a debt.
+	// repaid says that this instance has charged everything that it granted until Redis was back. Units
+	// that it has granted since then, because single decisions missed Redis, are charged like those of a
+	// healthy instance: no other instance waits for them. The reason is that in a large fleet there is
+	// always an instance with such a debt.
 	repaid atomic.Bool
-	// charged says that all instances have charged the grants that they have records of. From then
-	// on only rules of which records were lost settle.
+	// charged says that all instances have charged the grants that they have records of. From then on,
+	// only rules whose records were lost settle.
 	charged atomic.Bool
-	lost    atomic.Pointer[losses] // nil: none was reported
+	lost    atomic.Pointer[losses] // nil: no loss was reported
 }
 
-// lost begins an incident. Like back it is called under the breaker's lock.
+// lost begins an incident. Like back, it is called under the breaker's lock.
 func (s *Shard) lost(now int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if e := s.uncharged(); e != nil { // it continues
+	if e := s.uncharged(); e != nil { // the incident continues
 		e.load.Store(false)
 		e.repaid.Store(false)
 		e.back.Store(0)
@@ -114,8 +116,8 @@ func (s *Shard) lost(now int64) {
 	s.begin(now)
 }
 
-// uncharged returns the incident if not all instances have charged their grants, else nil. If they
-// have, a new loss begins a new incident, because Redis has decided alone since.
+// uncharged returns the incident if not all instances have charged their grants, and otherwise nil. If
+// they have charged them, a new loss begins a new incident, because Redis has decided alone since.
 func (s *Shard) uncharged() *incident {
 	if e := s.incident.Load(); e != nil && !e.charged.Load() {
 		return e
@@ -123,8 +125,8 @@ func (s *Shard) uncharged() *incident {
 	return nil
 }
 
-// begin begins an incident. Its number is the limiter's, so that a key finds none that its
-// share was fixed in if it comes from another shard.
+// begin begins an incident. Its number is unique in the limiter. So a key that comes from another shard
+// does not find the number of an incident in which its share was fixed.
 func (s *Shard) begin(now int64) *incident {
 	e := &incident{newborn: !s.fleet.Heard()}
 	if !e.newborn {
@@ -140,7 +142,7 @@ func (s *Shard) begin(now int64) *incident {
 	return e
 }
 
-// since returns when a loss that is noticed now began.
+// since returns the time at which a loss that is noticed now began.
 func (s *Shard) since(now int64) int64 {
 	if silence := s.silence.Load(); silence != nil {
 		return min(now, silence.began)
@@ -148,8 +150,8 @@ func (s *Shard) since(now int64) int64 {
 	return now
 }
 
-// settleFromNow makes the shard settle from now on, or if Redis is lost, as soon as it is back: in a new incident, or in the
-// one that has not ended. The lock is held.
+// settleFromNow makes the shard settle from now on or, if Redis is lost, as soon as it is back. The shard
+// settles in the incident that has not ended, or in a new one. mu must be held.
 func (s *Shard) settleFromNow() *incident {
 	now, e := s.all.Now(), s.uncharged()
 	switch {
@@ -171,11 +173,11 @@ func (s *Shard) back(now int64) {
 	}
 }
 
-// isBack records that Redis is back since now.
+// isBack records that Redis is back as of now.
 func (e *incident) isBack(now int64) { e.back.Store(max(1, now)) }
 
-// mayEnd reports whether Redis has been back all the time since then, and nothing has put off the end of the settling. The lock
-// is held.
+// mayEnd reports whether an incident may end. Redis must have been back without interruption since the
+// given time, and nothing must have postponed the end of the settling. mu must be held.
 func (s *Shard) mayEnd(e *incident, back int64) bool {
 	return back != 0 && e.back.Load() == back && s.Breaker.Closed() && s.incident.Load() == e
 }
@@ -190,8 +192,7 @@ func (s *Shard) end(e *incident, back int64) {
 	}
 }
 
-// endBut ends an incident except for rules of which records were lost. It reports whether that is a
-// change.
+// endBut ends an incident except for rules whose records were lost. It reports whether that is a change.
 func (s *Shard) endBut(e *incident, back int64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -203,14 +204,14 @@ func (e *incident) isOver(window time.Duration, now int64) bool {
 	return back != 0 && now-back >= int64(window)
 }
 
-// beatsToKnow is how many regular heartbeats, a second apart, an instance must have had to know how
-// many have started with it.
+// beatsToKnow is the number of regular heartbeats, a second apart, after which an instance knows how many
+// instances have started together with it.
 const beatsToKnow = 2
 
-// fleetSize returns how many instances share this shard: as reported by its master, or else by
-// another master, or else as assumed. If a whole fleet starts within a second, and Redis is lost in it,
-// each instance has heard of those only that were before it; so what the program has said is the least
-// until then.
+// fleetSize returns how many instances share this shard: as reported by its master, otherwise as reported
+// by another master, and otherwise as assumed. If a whole fleet starts within a second and Redis is lost
+// in that second, an instance knows only the instances that started before it. So until beatsToKnow
+// heartbeats were answered, the size is at least the one that the program has stated.
 func (s *Shard) fleetSize() int {
 	size := s.all.FleetSize()
 	if s.fleet.Heard() {
@@ -230,10 +231,10 @@ func (s *Shard) fleetBefore(e *incident) int {
 	return e.fleet
 }
 
-// Outage returns the parameters of shares at present.
+// Outage returns the present parameters of shares.
 func (s *Shard) Outage() ledger.Outage { return s.outageIn(s.incident.Load()) }
 
-// outageOf returns the parameters of shares of a rule's limit at present.
+// outageOf returns the present parameters of the shares of a rule's limit.
 func (s *Shard) outageOf(r *Rule) ledger.Outage {
 	e := s.incident.Load()
 	if e != nil && e.charged.Load() && !e.settles(r.Name, r.Limit.Window(), s.all.Now()) {
@@ -247,7 +248,7 @@ func (s *Shard) outageIn(e *incident) ledger.Outage {
 	switch {
 	case e != nil:
 		o.Number, o.Cut, o.Newborn = e.number, e.cut.Load(), e.newborn
-		o.Fleet = max(o.Fleet, s.fleetBefore(e)) // who has not been heard of since shares the limit all the same
+		o.Fleet = max(o.Fleet, s.fleetBefore(e)) // instances that have not been heard of since still share the limit
 	case silence != nil:
 		o.Number, o.Cut, o.Newborn = silence.number, silence.began, !s.fleet.Heard()
 	default:
@@ -278,5 +279,5 @@ func (s *Shard) leave() error {
 	if err := s.fleet.Leave(ctx); !remote.IsMoving(err) {
 		return err
 	}
-	return nil // it expires by itself
+	return nil // the membership expires by itself
 }

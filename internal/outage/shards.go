@@ -15,41 +15,42 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// Config has the common parameters and dependencies of shards. All functions may be called from
-// several goroutines at a time.
+// Config has the common parameters and dependencies of shards. All functions may be called from several
+// goroutines at the same time.
 type Config struct {
-	// Context ends all background work; its owner then waits for what was started with Go.
+	// Context ends all background work. Its owner then waits for everything that was started with Go.
 	Context context.Context
 	Go      func(func())
-	// Now is the time in ns, on a clock that does not go backwards. It was Born when the process
-	// began to grant.
+	// Now returns the time in ns, on a clock that does not go backwards. Born is that time when the
+	// process began to grant.
 	Now  func() int64
 	Born int64
 
 	Deadline  time.Duration // of a decision, and of a heartbeat
 	ColdStart time.Duration // see ledger.Outage
-	Assumed   int           // instances, until Redis has told how many there are
-	Largest   int           // the same if the program has said it, else 0
-	Instance  string        // names this one in Redis, uniquely
+	Assumed   int           // number of instances to assume until Redis has reported it
+	Largest   int           // the same if the program has stated it, otherwise 0
+	Instance  string        // unique name of this instance in Redis
 	Ledger    *ledger.Ledger[*Rule]
 
-	// Connect makes a shard's connection to its master; assumed is the fleet's size until it is
-	// reported. Trips ask the shard's Breaker first, and end with [Shard.TripEnded].
+	// Connect makes a shard's connection to its master. assumed is the fleet's size until Redis reports
+	// it. Each trip first asks the shard's Breaker, and ends with [Shard.TripEnded].
 	Connect func(s *Shard, assumed int) (Decider, Membership)
 
-	// Masters returns which masters of a Cluster have which slots, and Refresh makes the client ask
-	// the Cluster again. MayHaveChanged reports whether there was a sign since it was last asked that
-	// other masters have some slots. Slot returns the slot of a key. Without a Cluster they are nil.
+	// Masters returns which masters of a Cluster have which slots, and Refresh makes the client ask the
+	// Cluster again. MayHaveChanged reports whether there was a sign, since it was last called, that
+	// slots have moved to other masters. Slot returns the slot of a key. Without a Cluster these
+	// functions are nil.
 	Masters        func(context.Context) (*remote.Masters, error)
 	Refresh        func(context.Context)
 	MayHaveChanged func() bool
 	Slot           func(remote.UserKey) uint16
 
-	// Address is Redis's address, if it is a single node and the address is known; for log lines.
+	// Address is Redis's address for log lines, if Redis is a single node and the address is known.
 	Address string
-	// Explain adds details to the error of asking Redis. Hint returns what may be wrong with the
-	// settings if Redis cannot be reached at the start, or "". Met is called when a shard's first
-	// heartbeat at the start was answered, and Heartbeat before each.
+	// Explain adds details to an error of asking Redis. Hint returns what may be wrong with the settings
+	// if Redis cannot be reached at the start, or "". Met is called when a shard's first heartbeat at the
+	// start was answered. Heartbeat is called before each regular heartbeat.
 	Explain   func(error) error
 	Hint      func(error) string
 	Met       func(*Shard)
@@ -62,7 +63,7 @@ type Config struct {
 	// called when a shard's Redis has lost its data.
 	Turned    func()
 	Forgotten func(*Shard)
-	// Unreadable is called if a key in Redis cannot be read, and so cannot be charged.
+	// Unreadable is called if a key in Redis cannot be read, and therefore cannot be charged.
 	Unreadable func(error)
 
 	// Trip is called after each trip, with the number of callers that it carried.
@@ -70,23 +71,24 @@ type Config struct {
 	Log  Log
 }
 
-// Decider decides entries in Redis: a [remote.Batcher].
+// Decider decides entries in Redis. It is implemented by [remote.Batcher].
 type Decider interface {
 	Decide(ctx context.Context, e remote.Entry) (remote.Reply, error)
 	DecideInto(ctx context.Context, e *remote.Entry, reply *remote.Reply) error
 	DecideAll(ctx context.Context, entries []remote.Entry, within time.Duration) ([]remote.Reply, error)
-	// Answered returns how many decisions have been made in time so far, and Asked reports whether any
-	// caller waits for one.
+	// Answered returns how many decisions have been made in time so far. Asked reports whether any caller
+	// waits for a decision.
 	Answered() int64
 	Asked() bool
-	// TurnsAway reports whether a call finds no room and is turned away at once.
+	// TurnsAway reports whether a call would find no room and be turned away at once.
 	TurnsAway() bool
-	// DelayDenied delays a caller that is denied without Redis, if many are.
+	// DelayDenied delays a caller that is denied without Redis, if many callers are denied.
 	DelayDenied(ctx context.Context)
 	Close()
 }
 
-// Membership is this instance's membership in the fleet, kept by heartbeats: a [remote.Fleet].
+// Membership is this instance's membership in the fleet, kept by heartbeats. It is implemented by
+// [remote.Fleet].
 type Membership interface {
 	Heartbeat(ctx context.Context, unsettled bool, lost ...remote.Loss) (remote.Heard, error)
 	Leave(ctx context.Context) error
@@ -97,10 +99,10 @@ type Membership interface {
 
 // Counts are the numbers of events so far.
 type Counts struct {
-	Opened  atomic.Uint64              // a breaker
-	Forgot  atomic.Uint64              // Redis has lost its data
+	Opened  atomic.Uint64              // times that a breaker opened
+	Forgot  atomic.Uint64              // times that Redis lost its data
 	Charged atomic.Int64               // units that were granted without Redis, or lost by it
-	Missed  [OwnTime + 1]atomic.Uint64 // decisions, though Redis was not lost, by why
+	Missed  [OwnTime + 1]atomic.Uint64 // decisions missed although Redis was not lost, by reason
 }
 
 // Log logs events, each kind at a limited rate.
@@ -109,23 +111,23 @@ type Log interface {
 	Info(kind, message string, args ...any)
 }
 
-// Shards are those of a limiter: one for each master of a Cluster, or a single one. They are safe
+// Shards are the shards of a limiter: one for each master of a Cluster, or a single one. They are safe
 // for concurrent use.
 type Shards struct {
 	Config
 	Counts Counts
-	first  *Shard // the only one, except on a Cluster
+	first  *Shard // the only shard, except on a Cluster
 	routes atomic.Pointer[routes]
 
-	changes   wake.Signal // that the state of a shard has changed, or which are in use
+	changes   wake.Signal // signal that the state of a shard, or the set of shards in use, has changed
 	spent     spent
-	incidents atomic.Uint32 // of all shards, the last one's number
+	incidents atomic.Uint32 // number of the last incident of all shards
 	charges   charges
 	sequences atomic.Int64 // of all shards' charges
-	longest   atomic.Int64 // window of all rules
+	longest   atomic.Int64 // longest window of all rules
 }
 
-// New returns shards without contact to Redis, see [Shards.Meet].
+// New returns shards that have not contacted Redis; see [Shards.Meet].
 func New(c Config) *Shards {
 	l := &Shards{Config: c, changes: wake.NewSignal(), spent: spent{since: time.Now()}}
 	l.first = l.newShard(0, c.Assumed)
@@ -171,7 +173,7 @@ func (l *Shards) Close() {
 	_ = l.every(func(s *Shard) error { s.Decider.Close(); return nil })
 }
 
-// Leave ends the memberships in the fleet, where Redis can be reached.
+// Leave ends the memberships in the fleet on all masters that can be reached.
 func (l *Shards) Leave() error { return l.every((*Shard).leave) }
 
 // every calls f for all shards at the same time, including those not in use.
@@ -186,8 +188,8 @@ func (l *Shards) every(f func(*Shard) error) error {
 	return errors.Join(errs...)
 }
 
-// FleetSize returns the number of instances that share the limits: as last reported by Redis, or as
-// assumed.
+// FleetSize returns the number of instances that share the limits, as last reported by Redis, or as
+// assumed if Redis has not reported it.
 func (l *Shards) FleetSize() int { return cmp.Or(l.fleetSizes()) }
 
 // Heard reports whether Redis has reported the fleet's size.
@@ -196,8 +198,8 @@ func (l *Shards) Heard() bool {
 	return heard > 0
 }
 
-// fleetSizes returns the largest sizes of the fleet that masters have reported, 0 if none has, and that are
-// assumed for the other masters.
+// fleetSizes returns two sizes of the fleet: the largest one that masters have reported, or 0 if none
+// has, and the largest one that is assumed for the other masters.
 func (l *Shards) fleetSizes() (heard, assumed int) {
 	for _, s := range l.InUse() {
 		if s.fleet.Heard() {
@@ -227,7 +229,7 @@ func (l *Shards) BreakerState() breaker.State {
 	return state
 }
 
-// Reason returns the last error of asking a lost Redis, or nil if none is lost.
+// Reason returns the last error of asking a lost Redis, or nil if no Redis is lost.
 func (l *Shards) Reason() (reason error) {
 	for _, s := range l.InUse() {
 		if _, err := s.LastFailure(); err != nil && s.State() == Outage {

@@ -17,27 +17,27 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// These tests run without Redis, on time that they move themselves.
+// These tests run without Redis, and in a virtual time that they advance themselves.
 
 const minute = time.Minute
 
 var errLost = breaker.ErrOpen
 
-// master stands in for a master: it answers heartbeats with what it is told to, and notes charges.
+// master stands in for a master. It answers heartbeats as the test says, and records charges.
 type master struct {
 	mu      sync.Mutex
 	heard   remote.Heard
-	behind  int64 // how many of the heartbeats are lost by the next one
-	err     error // of all that is asked
+	behind  int64 // the number of heartbeats that the next one finds lost
+	err     error // of every request
 	charged []remote.Entry
-	told    []remote.Loss // in the last heartbeat
-	owed    bool          // whether that said that the instance has not settled
+	told    []remote.Loss // by the last heartbeat
+	owed    bool          // whether the last heartbeat said that the instance has not settled
 	met     bool
-	moved   int              // how often the fleet was
-	moving  func()           // what happens when the fleet is
-	after   func()           // what happens between a charge and its answer, once
+	moved   int              // how often the fleet's key was moved
+	moving  func()           // called when the fleet's key is moved
+	after   func()           // called once between a charge and its answer
 	refused map[string]error // by key
-	turned  map[string]int   // how many charges were refused, by key
+	turned  map[string]int   // the number of refused charges, by key
 }
 
 func (m *master) Heartbeat(_ context.Context, unsettled bool, lost ...remote.Loss) (remote.Heard, error) {
@@ -101,7 +101,7 @@ func (m *master) DecideAll(context.Context, []remote.Entry, time.Duration) ([]re
 func (m *master) TurnsAway() bool             { return false }
 func (m *master) DelayDenied(context.Context) {}
 
-// units is how many it was told to charge.
+// units returns how many units the master was told to charge.
 func (m *master) units() (units int64) {
 	for _, e := range m.charged {
 		for _, c := range e.Charges {
@@ -111,7 +111,7 @@ func (m *master) units() (units int64) {
 	return units
 }
 
-// testShards are shards, and what stands in for all that they need.
+// testShards has shards, with stand-ins for everything that they need.
 type testShards struct {
 	*Shards
 	now     atomic.Int64
@@ -123,8 +123,8 @@ type noLog struct{}
 func (noLog) Warn(string, string, ...any) {}
 func (noLog) Info(string, string, ...any) {}
 
-// newShards returns the shard of a single node, or with 0, those of a Cluster whose masters the
-// test tells. Nothing runs in the background but for what the test starts.
+// newShards returns the shard of a single node or, if nodes is 0, the shards of a Cluster whose masters the test
+// sets. Nothing runs in the background except what the test starts.
 func newShards(t *testing.T, nodes int) *testShards {
 	t.Helper()
 	l := &testShards{}
@@ -157,7 +157,7 @@ func newShards(t *testing.T, nodes int) *testShards {
 	return l
 }
 
-// heartbeat makes a heartbeat.
+// heartbeat sends a heartbeat.
 func (l *testShards) heartbeat(t *testing.T, s *Shard) {
 	t.Helper()
 	if err := s.Heartbeat(minute); err != nil {
@@ -171,7 +171,7 @@ func endNow(s *Shard) {
 	s.end(e, e.back.Load())
 }
 
-// closeBreaker has probes close it.
+// closeBreaker sends probes until they close the breaker.
 func (l *testShards) closeBreaker(t *testing.T, s *Shard) {
 	t.Helper()
 	redistest.Eventually(t, "probes close the breaker", func() bool { s.probe(); return s.Breaker.Closed() })
@@ -193,8 +193,8 @@ func question(r *Rule, key remote.UserKey, cost int64) *Question {
 	return &Question{Rule: r, Hash: hasher.Hash(string(key)), Key: key, Cost: cost}
 }
 
-// Law 11: a process that has lost Redis grants its share, charges what it granted once Redis is
-// back, and lets Redis decide alone when all have.
+// Law 11: a process that has lost Redis grants its share. When Redis is back, the process charges what it
+// granted, and when all instances have done so, Redis decides alone.
 func TestLaw11AnOutageFromTheCutToItsEnd(t *testing.T) {
 	l := newShards(t, 1)
 	s, m := l.first, l.masters[0]
@@ -210,7 +210,7 @@ func TestLaw11AnOutageFromTheCutToItsEnd(t *testing.T) {
 	for range 200 {
 		granted += s.Without(question(r, "k", 1), l.Now(), errLost).Granted
 	}
-	if granted != 20 { // a quarter of what was free
+	if granted != 20 { // a quarter of the units that were free
 		t.Errorf("%d granted in the outage, want 20", granted)
 	}
 	l.closeBreaker(t, s)
@@ -223,12 +223,12 @@ func TestLaw11AnOutageFromTheCutToItsEnd(t *testing.T) {
 	if m.units() != 20 || l.Counts.Charged.Load() != 20 {
 		t.Errorf("%d units charged, %d counted, want 20", m.units(), l.Counts.Charged.Load())
 	}
-	m.heard.Unsettled = 1 // another has not charged yet
+	m.heard.Unsettled = 1 // another instance has not charged yet
 	l.now.Add(int64(settleAtLeast))
 	if l.heartbeat(t, s); !s.Settling(r) {
 		t.Error("does not wait for the other instance")
 	}
-	m.heard.Unsettled, m.heard.Size = 0, 3 // and one is not back
+	m.heard.Unsettled, m.heard.Size = 0, 3 // an instance is not back
 	if l.heartbeat(t, s); !s.Settling(r) {
 		t.Error("does not wait for who was there before")
 	}
@@ -238,7 +238,7 @@ func TestLaw11AnOutageFromTheCutToItsEnd(t *testing.T) {
 	}
 }
 
-// Law 7: in a large fleet, instances that are lost or settle send no more heartbeats than healthy ones.
+// Law 7: in a large fleet, instances that have lost Redis or settle send no more heartbeats than healthy ones.
 func TestLaw7ALargeFleetIsNoStampede(t *testing.T) {
 	for size, want := range map[int]time.Duration{4: ProbeEvery, 250: ProbeEvery, 600: 600 * time.Millisecond, 3000: heartbeatEvery} {
 		l := newShards(t, 1)
@@ -255,13 +255,13 @@ func TestLaw7ALargeFleetIsNoStampede(t *testing.T) {
 		s.Breaker.ForceOpen(errLost)
 		check(want)
 		l.closeBreaker(t, s)
-		check(want) // it settles
+		check(want) // the shard settles
 	}
 }
 
-// Once an instance has charged what it granted in an outage, nobody waits for what it grants since then
-// because single decisions find no room in its queue: of a large fleet some instance always has such a debt, and the
-// others would settle for their longest window.
+// Once an instance has charged what it granted in an outage, nobody waits for units that it has granted since
+// then because single decisions found no room in its queue. In a large fleet, some instance always owes such
+// units, and the others would settle for their longest window.
 func TestNobodyWaitsForSingleMisses(t *testing.T) {
 	l := newShards(t, 1)
 	s, m := l.first, l.masters[0]
@@ -304,7 +304,7 @@ func TestNobodyWaitsForSingleMisses(t *testing.T) {
 	}
 }
 
-// Settling ends after the longest window, also if an instance owes something at each of its heartbeats, because single
+// Settling ends after the longest window, even if an instance owes units at each of its heartbeats because single
 // decisions miss Redis all the time.
 func TestSettlingEndsThoughThereAreAlwaysMisses(t *testing.T) {
 	l := newShards(t, 1)
@@ -324,8 +324,8 @@ func TestSettlingEndsThoughThereAreAlwaysMisses(t *testing.T) {
 	}
 }
 
-// A heartbeat measures Redis: the time that it takes to look for what is owed, here because others
-// look, too, does not count.
+// A heartbeat measures how fast Redis answers. The time that it takes to compute what is owed does not count, in
+// this test because another goroutine holds the lock.
 func TestHeartbeatsAreNotLateForWhatIsOwed(t *testing.T) {
 	l := newShards(t, 1)
 	l.charges.mu.Lock()
@@ -335,7 +335,7 @@ func TestHeartbeatsAreNotLateForWhatIsOwed(t *testing.T) {
 	}
 }
 
-// An error at a heartbeat counts for the breaker; what is under way while a slot moves does not.
+// An error of a heartbeat counts for the breaker, unless a slot is moving.
 func TestHeartbeatsThatFail(t *testing.T) {
 	l := newShards(t, 1)
 	s, m := l.first, l.masters[0]

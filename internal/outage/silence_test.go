@@ -9,8 +9,8 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// Law 11: shares are as of when Redis went silent, and not as of when the breaker opens; what left
-// the window in between would be missing in them. A Redis that answers again is not silent.
+// Law 11: shares are computed as of the moment when Redis went silent, not when the breaker opens. Otherwise,
+// units that left the window in between would be missing in the shares. A Redis that answers again is not silent.
 func TestLaw11SharesAreAsOfTheSilence(t *testing.T) {
 	l := newShards(t, 1)
 	s := l.first
@@ -53,15 +53,14 @@ func TestLaw11SharesAreAsOfTheSilence(t *testing.T) {
 	if o := s.Outage(); o.Number != 0 {
 		t.Errorf("after the outage: %+v", o)
 	}
-	// Where no trips are made, a heartbeat is an answer.
+	// If no trips are made, a heartbeat counts as an answer.
 	fails(took)
 	if l.heartbeat(t, s); s.Outage().Number != 0 {
 		t.Errorf("after a heartbeat: %+v", s.Outage())
 	}
 }
 
-// What is granted while Redis is silent, and not lost yet, is within the share that the outage
-// will have.
+// Grants while Redis is silent, but not lost yet, are within the share that the outage will have.
 func TestLaw11NothingIsAddedBetweenSilenceAndOutage(t *testing.T) {
 	l := newShards(t, 1)
 	r, s := newRule(t, "r", limit.PerHour(100), limit.SlidingLog()), l.first
@@ -84,9 +83,9 @@ func TestLaw11NothingIsAddedBetweenSilenceAndOutage(t *testing.T) {
 	}
 }
 
-// The share of a process that began without Redis grows from when it began, in a silence as in the
-// outage that comes of it; and once Redis has told the fleet's size, those that were assumed may come
-// back yet.
+// The share of a process that began without Redis grows from the moment it began, in a silence as in the outage
+// that follows. When Redis has reported the fleet's size, the assumed size still counts, because those instances
+// may come back.
 func TestSharesOfAProcessThatBeganWithoutRedis(t *testing.T) {
 	l := newShards(t, 1)
 	s := l.first

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Each state has the time between being entered and being left, also if it is entered again.
+// Each state counts the time between being entered and being left, also if it is entered again.
 func TestTimeSpentInStates(t *testing.T) {
 	start := time.Now()
 	s := spent{since: start}

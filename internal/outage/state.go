@@ -14,9 +14,9 @@ const (
 	Healthy State = iota
 	// Outage means that Redis counts as lost, and the rules' outage policies decide.
 	Outage
-	// Settling means that Redis does not know of all grants, because it is just back, has lost
-	// data, or often misses the deadline. A request must fit both in Redis and in this instance's
-	// share of the limit; but for rules of policy Allow, Redis decides alone.
+	// Settling means that Redis does not know of all grants, because it is just back, has lost data, or
+	// often misses the deadline. A request must fit both in Redis and in this instance's share of the
+	// limit. Only for rules with the policy Allow, Redis decides alone.
 	Settling
 )
 
@@ -41,7 +41,7 @@ func worse(a, b State) State {
 	return max(a, b)
 }
 
-// changed has it reported that the state has changed. It never waits.
+// changed makes tellChanges report that the state has changed. It never waits.
 func (s *Shard) changed() {
 	s.changedAt.Store(time.Now().UnixNano())
 	s.all.changes.Send()
@@ -50,8 +50,8 @@ func (s *Shard) changed() {
 // Since returns the time since which the shard has been in its state.
 func (s *Shard) Since() time.Time { return time.Unix(0, s.changedAt.Load()) }
 
-// tellChanges runs in the background: it logs each shard's changes, and calls Config.Changed. States that are over before it
-// has told of earlier ones are left out, but never the last one.
+// tellChanges runs in the background. It logs each shard's changes of state, and calls Config.Changed. A
+// state that is over before it has been reported is left out, but the latest state is always reported.
 func (l *Shards) tellChanges() {
 	l.changes.Run(l.Context, func() (pause time.Duration) {
 		r := l.routes.Load()
@@ -72,7 +72,7 @@ func (l *Shards) tellChanges() {
 	l.spent.end(time.Now())
 }
 
-// log logs a shard's new state, the previous one and its duration, and the reason.
+// log logs a shard's new state, the previous state and its duration, and the reason.
 func (s *Shard) log(to State) {
 	now := time.Now()
 	if s.told == Healthy {
@@ -82,10 +82,10 @@ func (s *Shard) log(to State) {
 	if to == Healthy {
 		args = append(args, "unwell_for", now.Sub(s.unwell).Round(time.Millisecond))
 	}
-	if !s.all.onCluster() { // otherwise the line has the master
+	if !s.all.onCluster() { // on a Cluster, the line has the master
 		args = append(args, "address", s.Address())
 	}
-	// An older error is not the reason: a shard may settle without Redis having been lost.
+	// An older error is not the reason, because a shard may settle without Redis having been lost.
 	if at, err := s.LastFailure(); err != nil && (to == Outage || !at.Before(s.unwell.Add(-recently))) {
 		args = append(args, "error", err)
 	}
@@ -103,7 +103,7 @@ func (s *Shard) log(to State) {
 // recently is how long before a change of state a failure counts as its cause.
 const recently = 10 * time.Second
 
-// warn and info log an event of a shard, with its master if it is on a Cluster.
+// warn and info log an event of a shard. On a Cluster, they add the shard's master.
 func (s *Shard) warn(kind, message string, args ...any) {
 	s.all.Log.Warn(s.kind(kind), message, append(args, s.name()...)...)
 }
@@ -121,7 +121,7 @@ type spent struct {
 	ended time.Time // when the limiter was closed; zero if it was not
 }
 
-// enter counts the time from now on for a state. It reports whether that is another one than before.
+// enter counts the time from now on for a state. It reports whether the state is a new one.
 func (s *spent) enter(to State, now time.Time) (changed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -153,6 +153,6 @@ func (s *spent) end(now time.Time) {
 	s.ended = now
 }
 
-// TimeSpent returns how long the limiter has been in each state since [New]. On a Cluster the worst
-// state of any master is the limiter's.
+// TimeSpent returns how long the limiter has been in each state since [New]. On a Cluster, the limiter's
+// state is the worst state of any master.
 func (l *Shards) TimeSpent() map[State]time.Duration { return l.spent.until(time.Now()) }

@@ -1,5 +1,5 @@
-// Package redisurl reads the URL of a Redis: of one node, of a Cluster or of Sentinel. No error
-// shows any part of it, since it may hold a password and parsers quote what they cannot read.
+// Package redisurl reads the URL of a Redis server: of one node, of a Cluster or of Sentinel. No error
+// shows any part of the URL, since it may contain a password and parsers quote what they cannot read.
 package redisurl
 
 import (
@@ -19,32 +19,32 @@ import (
 var (
 	// ErrEmpty says that there is no URL.
 	ErrEmpty = errors.New("the Redis URL is empty, must be like redis://127.0.0.1:6379")
-	// ErrScheme says that the URL is one of something else.
+	// ErrScheme says that the URL has another scheme.
 	ErrScheme = errors.New("the Redis URL must begin with redis://, rediss:// or unix://, like redis://127.0.0.1:6379")
 	// ErrUnreadable says that something in the URL is wrong.
 	ErrUnreadable = errors.New("the Redis URL cannot be read; write it like redis://user:password@127.0.0.1:6379/0 " +
 		"or unix:///run/redis.sock, " +
 		"with what is special in a password as %23 and the like, and no line end after it (it is not shown here: it may hold a password)")
-	// ErrSeveral says that there are several addresses in one.
+	// ErrSeveral says that several addresses are written as one.
 	ErrSeveral = errors.New("the Redis URL has several addresses, separated by commas; give the others as addr in the query: " +
 		"redis://host:6379?addr=other:6379")
-	// ErrPort says that nobody can listen on a port.
+	// ErrPort says that a port is outside the range of valid ports.
 	ErrPort = errors.New("a port in the Redis URL is not between 1 and 65535")
-	// ErrPool says that go-redis would panic at a size of the connection pool, or cannot read it.
+	// ErrPool says that go-redis cannot read a size of the connection pool, or would panic at it.
 	ErrPool = fmt.Errorf("a size of the connection pool in the Redis URL (pool_size and the like) is negative or above %d", math.MaxInt32)
 )
 
 var schemes = []string{"redis", "rediss", "unix"}
 
-// Parse returns the options of a client, and what to show to people: scheme, address and
-// database. The forms are those of go-redis:
+// Parse returns the options of a client, and the part of the URL that may be shown to people: scheme,
+// address and database. The forms are those of go-redis:
 //
 //	redis://user:password@host:6379/0               one node; rediss:// with TLS
 //	unix://user:password@/path/to/redis.sock?db=0   one node on a Unix socket
 //	redis://host:6379?addr=other:6379               a Cluster, by several of its nodes
 //	redis://host:26379?master_name=mymaster         Sentinel, whose addresses these are
 //
-// and the query takes all that go-redis does, like pool_size.
+// The query accepts all parameters that go-redis does, like pool_size.
 func Parse(text string) (options *redis.UniversalOptions, shown string, err error) {
 	scheme, _, _ := strings.Cut(text, "://")
 	switch {
@@ -60,13 +60,15 @@ func Parse(text string) (options *redis.UniversalOptions, shown string, err erro
 	if strings.Contains(u.Host, ",") {
 		return nil, "", ErrSeveral
 	}
-	// Clients pass over parts of a query that they cannot read, and over a host in front of a socket's path.
-	// Either may be a part of a password with a ? or / in it, whose beginning would be taken for an address.
+	// Clients skip parts of a query that they cannot read, and a host in front of a socket's path. Either
+	// may be a part of a password that contains a ? or /. The password's beginning would be taken for an
+	// address.
 	query, err := url.ParseQuery(u.RawQuery)
 	if err != nil || scheme == "unix" && u.Host != "" {
 		return nil, "", ErrUnreadable
 	}
-	// An empty name, as of a variable that is not set, would make a client that takes Sentinel for the Redis.
+	// With an empty name, for example from an unset variable, the client would take the Sentinel for the
+	// Redis server.
 	if query.Has("master_name") && query.Get("master_name") == "" {
 		return nil, "", ErrUnreadable
 	}
@@ -81,8 +83,8 @@ func Parse(text string) (options *redis.UniversalOptions, shown string, err erro
 	default:
 		options, err = ofNode(text)
 	}
-	// No address has an @: in those of the query it would stand behind a password, which goes before the first.
-	// Of a negative database clients say nothing, and use the first.
+	// No address may contain an @. In an address of the query, the @ would follow a password, which
+	// belongs before the first address. If the database is negative, clients silently use the first one.
 	if err != nil || options.DB < 0 || scheme != "unix" && strings.Contains(strings.Join(options.Addrs, ""), "@") {
 		return nil, "", ErrUnreadable
 	}
@@ -93,15 +95,16 @@ func Parse(text string) (options *redis.UniversalOptions, shown string, err erro
 	return options, shown, nil
 }
 
-// hasNoPort reports whether a number is too large for a port, or 0. A name of a port is left to the resolver.
+// hasNoPort reports whether the port is a number that is 0 or too large. The name of a port is left to
+// the resolver.
 func hasNoPort(addr string) bool {
 	_, port, err := net.SplitHostPort(addr)
 	n, notNumber := strconv.ParseUint(port, 10, 64)
 	return err == nil && !errors.Is(notNumber, strconv.ErrSyntax) && (n == 0 || n > math.MaxUint16)
 }
 
-// poolFits reports whether go-redis takes the sizes of the connection pool. It reads them as an int,
-// so on a 32-bit platform too large a size is not a number to it.
+// poolFits reports whether go-redis accepts the sizes of the connection pool. go-redis reads them as an
+// int. So on a 32-bit platform, it does not accept a number that is too large.
 func poolFits(query url.Values) bool {
 	for _, name := range []string{"pool_size", "min_idle_conns", "max_idle_conns", "max_active_conns"} {
 		for _, value := range query[name] {
@@ -144,8 +147,8 @@ func ofSentinel(text string) (*redis.UniversalOptions, error) {
 	return options, nil
 }
 
-// universal takes over all settings of a client's options that have a name in common with those
-// of all clients: whatever a URL may say, also what is new in a later go-redis.
+// universal copies all settings of a client's options to the field of the same name in the options of all
+// clients. So it covers everything that a URL may say, including settings that a later go-redis adds.
 func universal(from any) *redis.UniversalOptions {
 	options := &redis.UniversalOptions{}
 	source, target := reflect.ValueOf(from).Elem(), reflect.ValueOf(options).Elem()

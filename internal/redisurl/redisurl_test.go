@@ -80,7 +80,7 @@ func TestMistakesShowNoPassword(t *testing.T) {
 		"redis://a?master_name=m&max_active_conns=9999999999999999999": ErrPool,
 		"unix:///run/redis.sock?max_idle_conns=2147483648":             ErrPool,
 		"redis://u:s3cret@a?pool_size=many":                            ErrUnreadable,
-		"unix://run/redis.sock":                                        ErrUnreadable, // it would be /redis.sock
+		"unix://run/redis.sock":                                        ErrUnreadable, // the path would be /redis.sock
 		"redis://u:s3cret@a:26379?master_name=":                        ErrUnreadable,
 		"redis://u:s3cret@a:26379?master_name=&addr=b:26379":           ErrUnreadable,
 		"redis://u:s3cret@a/-1":                                        ErrUnreadable,

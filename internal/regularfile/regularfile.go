@@ -1,4 +1,4 @@
-// Package regularfile reads files that somebody else puts there.
+// Package regularfile reads files that other programs or people provide.
 package regularfile
 
 import (
@@ -11,15 +11,16 @@ import (
 )
 
 var (
-	// ErrNotRegular says that what the path leads to is a directory, a pipe, a device.
+	// ErrNotRegular says that the path leads to something other than a regular file, such as a directory,
+	// a pipe or a device.
 	ErrNotRegular = errors.New("no regular file")
 	// ErrTooLarge says that the file has more bytes than may be read.
 	ErrTooLarge = errors.New("the file is too large")
 )
 
-// Read reads a regular file of at most so many bytes, whatever links lead to it. Opening and
-// reading anything else, such as a named pipe, may wait for ever, which O_NONBLOCK and a look at
-// what was opened prevent. Errors wrap [ErrNotRegular], [ErrTooLarge], or are those of the system.
+// Read reads a regular file of at most most bytes. It follows links. Opening and reading anything else,
+// such as a named pipe, may block forever; O_NONBLOCK and a check of the opened file prevent that. Errors
+// wrap [ErrNotRegular] or [ErrTooLarge], or are those of the system.
 func Read(path string, most int64) ([]byte, error) {
 	file, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -33,8 +34,8 @@ func Read(path string, most int64) ([]byte, error) {
 	if !is.Mode().IsRegular() {
 		return nil, fmt.Errorf("%s is %w, but %v", path, ErrNotRegular, is.Mode().Type())
 	}
-	// Some files are read again and again: with space for all of it from the start, a large one is
-	// not copied while the space grows, which takes five times its size.
+	// Some files are read again and again. With space for the whole file from the start, a large file is
+	// not copied while the buffer grows, which takes five times its size.
 	var text bytes.Buffer
 	text.Grow(int(min(is.Size(), most)) + bytes.MinRead)
 	_, err = text.ReadFrom(io.LimitReader(file, most+1))

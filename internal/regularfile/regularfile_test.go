@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// A file is read whole, with little more memory than its size, and none that is too large.
+// Read returns a whole file, and takes little more memory than the file's size. It refuses a file that is too
+// large.
 func TestRead(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
 	for _, size := range []int{0, 1, 511, 512, 513, 1 << 20} {

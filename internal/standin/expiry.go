@@ -9,14 +9,14 @@ import (
 	"github.com/alicebob/miniredis/v2"
 )
 
-// expiry lets keys expire: miniredis's do only when it is told how much time has passed, and it
-// takes that much from the life of every key, of one that was written a moment before too. So
-// keys are given what will be taken from them too much, and never expire early (law 8).
+// expiry lets keys expire. miniredis's keys expire only when it is told how much time has passed, and it
+// then subtracts that time from the life of every key, even of one that was written a moment before. So
+// keys are given the time that will be subtracted too much, and never expire early (law 8).
 type expiry struct {
 	redis *miniredis.Miniredis
 	now   func() time.Time
 	start time.Time
-	swept atomic.Int64 // how long after the start the keys were last looked at, in nanoseconds
+	swept atomic.Int64 // time from start to the last sweep, in nanoseconds
 }
 
 func newExpiry(redis *miniredis.Miniredis, now func() time.Time) *expiry {
@@ -27,12 +27,13 @@ func newExpiry(redis *miniredis.Miniredis, now func() time.Time) *expiry {
 func (e *expiry) sweep() {
 	passed := e.now().Sub(e.start)
 	e.redis.FastForward(passed - time.Duration(e.swept.Load()))
-	// Only now: a key that is written meanwhile lives longer rather than shorter.
+	// The time is stored last, so that a key that is written in the meantime lives longer rather than
+	// shorter.
 	e.swept.Store(int64(passed))
 }
 
-// prolong adds to the life that a command gives to a key the time since the last sweep. The
-// slice is the one that miniredis goes on to execute.
+// prolong adds the time since the last sweep to the life that a command gives to a key. It changes args
+// in place, because miniredis executes the same slice.
 func (e *expiry) prolong(command string, args []string) {
 	switch command {
 	case "SET":
@@ -55,7 +56,8 @@ func (e *expiry) prolong(command string, args []string) {
 	}
 }
 
-// add leaves what is no number above zero to miniredis, which says so or deletes the key.
+// add prolongs a life. It leaves a life that is not a number above zero to miniredis, which reports an
+// error or deletes the key.
 func (e *expiry) add(life *string, unit time.Duration) {
 	n, err := strconv.ParseInt(*life, 10, 64)
 	if err != nil || n <= 0 {

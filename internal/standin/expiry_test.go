@@ -7,7 +7,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Keys live as long as they were told to, however shortly before a sweep they were written.
+// Keys live for their whole TTL, however shortly before a sweep they were written.
 func TestLaw8KeysDoNotExpireEarly(t *testing.T) {
 	start0 := time.Now()
 	now := start0
@@ -28,7 +28,7 @@ func TestLaw8KeysDoNotExpireEarly(t *testing.T) {
 		client.Set(ctx, "expire", "x", 0).Err(),
 		client.PExpire(ctx, "expire", 500*time.Millisecond).Err(),
 		write.Run(ctx, client, []string{"script"}).Err(),
-		client.Set(ctx, "long", "x", time.Second).Err(), // go-redis says EX 1
+		client.Set(ctx, "long", "x", time.Second).Err(), // go-redis sends EX 1
 	} {
 		if err != nil {
 			t.Fatal(err)
@@ -43,7 +43,7 @@ func TestLaw8KeysDoNotExpireEarly(t *testing.T) {
 		{1399 * time.Millisecond, 3, 1},
 		{1400 * time.Millisecond, 0, 1},
 		{1899 * time.Millisecond, 0, 1},
-		{2900 * time.Millisecond, 0, 0}, // seconds are rounded up
+		{2900 * time.Millisecond, 0, 0}, // whole seconds are rounded up
 	} {
 		at(step.passed)
 		s.expiry.sweep()
@@ -54,7 +54,7 @@ func TestLaw8KeysDoNotExpireEarly(t *testing.T) {
 	}
 }
 
-// Sweeps take no more than a twentieth of the time, however many keys there are.
+// Sweeps take at most a twentieth of the time, however many keys there are.
 func TestPauses(t *testing.T) {
 	for took, want := range map[time.Duration]time.Duration{0: time.Second, 50 * time.Millisecond: time.Second, time.Second: 20 * time.Second} {
 		if got := pause(took); got != want {

@@ -15,15 +15,14 @@ import (
 	"github.com/tierlimit/tierlimit/lua"
 )
 
-// interpreter runs the decision script. Miniredis makes an interpreter for every call, with all
-// of Lua's libraries, and runs the whole script in it to define its functions, which takes
-// several times as long as a decision does. This one does so once, as Redis 7 does for a library
-// of functions.
+// interpreter runs the decision script. Miniredis makes an interpreter for every call, with all of Lua's
+// libraries, and runs the whole script in it to define its functions. That takes several times as long as
+// a decision. This interpreter does so once, as Redis 7 does for a function library.
 type interpreter struct {
 	server *server.Server
 	sha    string
 
-	mu     sync.Mutex // held while the script runs, which others must not see in the middle
+	mu     sync.Mutex // held while the script runs, because others must not see its intermediate states
 	state  *interpreted.LState
 	decide *interpreted.LFunction
 }
@@ -43,21 +42,21 @@ func newInterpreter(s *server.Server) (*interpreter, error) {
 		commands.RawSetString(name, i.state.NewFunction(f))
 	}
 	i.state.SetGlobal("redis", commands)
-	_, library, _ := strings.Cut(lua.DecideLibrary("standin"), "\n") // behind the line that names it
+	_, library, _ := strings.Cut(lua.DecideLibrary("standin"), "\n") // without the first line, which names the library
 	if err := i.state.DoString(library); err != nil {
 		return nil, fmt.Errorf("the decision script: %w", err)
 	}
 	return i, nil
 }
 
-// hook runs the script if that is what is asked, and leaves all else to miniredis.
+// hook runs the script if the command calls it, and leaves all other commands to miniredis.
 func (i *interpreter) hook(peer *server.Peer, command string, args ...string) bool {
 	if command != "EVALSHA" || len(args) < 2 || args[0] != i.sha {
 		return false
 	}
 	keys, err := strconv.Atoi(args[1])
 	if err != nil || keys < 0 || keys > len(args)-2 {
-		return false // miniredis says what is wrong
+		return false // miniredis reports the error
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -78,7 +77,7 @@ func (i *interpreter) hook(peer *server.Peer, command string, args ...string) bo
 	return true
 }
 
-// call is redis.call: an error ends the script.
+// call implements redis.call: an error ends the script.
 func (i *interpreter) call(l *interpreted.LState) int {
 	reply, err := i.command(l)
 	if err != nil {
@@ -88,7 +87,7 @@ func (i *interpreter) call(l *interpreted.LState) int {
 	return 1
 }
 
-// pcall is redis.pcall: an error is a table.
+// pcall implements redis.pcall: an error is returned as a table.
 func (i *interpreter) pcall(l *interpreted.LState) int {
 	reply, err := i.command(l)
 	if err != nil {
@@ -115,7 +114,7 @@ func (i *interpreter) command(l *interpreted.LState) (any, error) {
 	return server.ParseReply(bufio.NewReaderSize(&reply, 64))
 }
 
-// value is a reply as Lua sees it.
+// value returns a reply as a Lua value.
 func value(l *interpreted.LState, reply any) interpreted.LValue {
 	switch r := reply.(type) {
 	case nil:

@@ -1,5 +1,5 @@
-// Package standin is a stand-in for Redis inside the process: miniredis, without a port, which
-// runs the decision script in an interpreter that it keeps. It takes some 50 µs a decision.
+// Package standin is a stand-in for Redis inside the process. It is miniredis without a port, and runs
+// the decision script in an interpreter that it keeps. A decision takes some 50 µs.
 package standin
 
 import (
@@ -27,14 +27,15 @@ type Server struct {
 	expiry *expiry
 }
 
-// Addr is what a stand-in has in place of an address.
+// Addr stands in place of an address in the options of a stand-in's clients.
 const Addr = "embedded"
 
-// ErrPlatform says that miniredis, which takes expiry times and offsets as an int, cannot hold those of
-// the script.
+// ErrPlatform says that miniredis cannot hold the script's expiry times and offsets, because it takes
+// them as an int.
 var ErrPlatform = errors.New("miniredis needs a 64-bit platform")
 
-// Start starts a stand-in. The error is ErrPlatform where an int has 32 bits. Nobody outside the process can connect to it.
+// Start starts a stand-in. The error is ErrPlatform where an int has 32 bits. Clients outside the process
+// cannot connect to it.
 func Start() (*Server, error) {
 	s, err := start(time.Now)
 	if err != nil {
@@ -44,13 +45,13 @@ func Start() (*Server, error) {
 	return s, nil
 }
 
-// start is Start, but keys expire only when the expiry is told to.
+// start is Start, but keys expire only when expiry.sweep is called.
 func start(now func() time.Time) (*Server, error) {
 	if strconv.IntSize < 64 {
 		return nil, fmt.Errorf("%w, and this program is built for %s: connect to a Redis server instead", ErrPlatform, runtime.GOARCH)
 	}
 	s := &Server{redis: miniredis.NewMiniRedis(), ended: make(chan struct{})}
-	first, err := s.redis.Dial() // which starts it
+	first, err := s.redis.Dial() // starts miniredis
 	if err != nil {
 		return nil, err
 	}
@@ -70,7 +71,7 @@ func start(now func() time.Time) (*Server, error) {
 	return s, nil
 }
 
-// sweep lets keys expire. All keys are looked at each time, so it is not done at each command.
+// sweep lets keys expire. It looks at all keys, so it runs at intervals and not for each command.
 func (s *Server) sweep() {
 	timer := time.NewTimer(pause(0))
 	defer timer.Stop()
@@ -86,21 +87,22 @@ func (s *Server) sweep() {
 	}
 }
 
-// pause is how long to wait after a sweep that took so long. Miniredis sorts all keys for it, and nobody
-// else is served meanwhile: of some 100,000 keys, once a second would be a good part of all time.
+// pause returns how long to wait after a sweep that took the given time. For a sweep, miniredis sorts all
+// keys, and serves nobody else meanwhile. With some 100,000 keys, a sweep per second would take a good
+// part of all time.
 func pause(took time.Duration) time.Duration { return max(time.Second, 20*took) }
 
 // Dial connects to the stand-in. The error is net.ErrClosed after Close.
 func (s *Server) Dial() (net.Conn, error) {
 	select {
-	case <-s.ended: // miniredis would begin anew
+	case <-s.ended: // otherwise miniredis would start again
 		return nil, net.ErrClosed
 	default:
 		return s.redis.Dial()
 	}
 }
 
-// Options are those of clients of the stand-in.
+// Options returns the options for clients of the stand-in.
 func (s *Server) Options() *redis.Options {
 	return &redis.Options{
 		Addr:                     Addr,
@@ -110,7 +112,7 @@ func (s *Server) Options() *redis.Options {
 	}
 }
 
-// Close ends the stand-in, with all that it holds.
+// Close ends the stand-in and discards its data.
 func (s *Server) Close() {
 	s.close.Do(func() {
 		close(s.ended)

@@ -28,12 +28,12 @@ func start(t *testing.T) *redis.Client {
 	return client
 }
 
-// The script decides as the models do, also in an interpreter that is kept.
+// The script decides as the models do, also in an interpreter that is reused.
 func TestLaws1And5And10Conformance(t *testing.T) {
 	t.Run("standin", func(t *testing.T) { conformance.Test(t, remote.NewScript(start(t))) })
 }
 
-// Callers at once share one interpreter: of a limit of 100 exactly 100 units are granted.
+// Concurrent callers share one interpreter: of a limit of 100, exactly 100 units are granted.
 func TestScriptsRunOneAfterAnother(t *testing.T) {
 	client := start(t)
 	rule, err := remote.NewRule(limit.PerHour(100), limit.SlidingLog())
@@ -66,7 +66,7 @@ func TestScriptsRunOneAfterAnother(t *testing.T) {
 	}
 }
 
-// A script that fails says so, and the next one runs.
+// A script that fails returns an error, and the next one runs.
 func TestAFailedScriptIsAnError(t *testing.T) {
 	client, ctx := start(t), context.Background()
 	sha := redis.NewScript(lua.DecideScript()).Hash()
@@ -82,7 +82,7 @@ func TestAFailedScriptIsAnError(t *testing.T) {
 	}
 }
 
-// Keys expire, by themselves, or a process that runs for long would fill its memory.
+// Keys expire by themselves. Otherwise a process that runs for long would fill its memory.
 func TestKeysExpire(t *testing.T) {
 	client, ctx := start(t), context.Background()
 	for i := range 3 {

@@ -6,14 +6,14 @@ import (
 	"github.com/tierlimit/tierlimit/lua"
 )
 
-// Lease is units that were charged in advance for one process, see lua/lease.lua.
+// Lease is units that were charged in advance for one process; see lua/lease.lua.
 type Lease struct {
 	ID    uint64
 	Ends  int64 // µs, on the key's own clock
-	Units int64 // spent or not: that only the process knows
+	Units int64 // spent or not, which only the process knows
 }
 
-// DecodeLeases reads what is out on lease. Leases that have ended may be among them.
+// DecodeLeases returns the leases of a key. Leases that have ended may be among them.
 func DecodeLeases(value []byte) (leases []Lease, err error) {
 	const size = 22
 	f, err := records(value, lua.TagLeases, 1, size)
@@ -23,17 +23,17 @@ func DecodeLeases(value []byte) (leases []Lease, err error) {
 	return leases, err
 }
 
-// Hold is units that were charged for something whose cost is known only afterwards, see
-// lua/hold.lua. Times are in µs on the key's own clock.
+// Hold is units that were charged for work whose cost is known only afterwards; see lua/hold.lua. Times
+// are in µs on the key's own clock.
 type Hold struct {
 	ID            uint64
-	GivesBack     bool // at its end, if nobody has settled it by then; else it counts on
+	GivesBack     bool // at its end, if it has not been settled by then; otherwise the units stay charged
 	Charged, Ends int64
-	Units         int64 // 0: they were given back, and may yet be settled
+	Units         int64 // 0: the units were given back, but the hold may still be settled
 }
 
-// DecodeHolds reads the holds of a key. Those that have ended may be among them: they may be
-// settled for some minutes yet.
+// DecodeHolds returns the holds of a key. Holds that have ended may be among them, because they may still
+// be settled for some minutes.
 func DecodeHolds(value []byte) (holds []Hold, err error) {
 	const size = 30
 	f, err := records(value, lua.TagHolds, lua.HeaderBytes, size)
@@ -46,7 +46,7 @@ func DecodeHolds(value []byte) (holds []Hold, err error) {
 	return holds, err
 }
 
-// records checks a value of records of one size behind a header, and returns its fields.
+// records checks a value that consists of a header and records of one size, and returns its fields.
 func records(value []byte, tag byte, header, size int) (f fields, err error) {
 	switch {
 	case len(value) == 0:

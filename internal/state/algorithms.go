@@ -7,8 +7,9 @@ import (
 	"github.com/tierlimit/tierlimit/lua"
 )
 
-// counter is a sliding counter, see lua/sliding_counter.lua. It does not say whether the rule
-// estimates: then units of the oldest sub-window leave one by one, and else all at its end.
+// counter decodes a sliding counter; see lua/sliding_counter.lua. The value does not say whether the rule
+// estimates. If it does, units of the oldest sub-window leave one by one; otherwise all of them leave at
+// its end.
 func (s *State) counter(f fields, _ int64) error {
 	const counts = lua.HeaderBytes + 15
 	if len(f.value) < counts {
@@ -37,18 +38,18 @@ func (s *State) counter(f fields, _ int64) error {
 	return nil
 }
 
-// subWindow is the number of the sub-window that t lies in.
+// subWindow returns the number of the sub-window that contains t.
 func (s *State) subWindow(t int64) int64 {
 	return t/s.Window*s.Buckets + t%s.Window*s.Buckets/s.Window
 }
 
-// beginning is the first whole µs of a sub-window.
+// beginning returns the first whole µs of a sub-window.
 func (s *State) beginning(i int64) int64 {
 	return i/s.Buckets*s.Window + (i%s.Buckets*s.Window+s.Buckets-1)/s.Buckets
 }
 
-// gcra is a theoretical arrival time, see lua/gcra.lua: a debt, which each unit makes larger by
-// window/quota, and time makes smaller.
+// gcra decodes a theoretical arrival time; see lua/gcra.lua. It stands for a debt, which each unit
+// increases by window/quota, and which time decreases.
 func (s *State) gcra(f fields, _ int64) error {
 	const short, long = lua.HeaderBytes + 19, lua.HeaderBytes + 25
 	if len(f.value) != short && len(f.value) != long {
@@ -60,7 +61,8 @@ func (s *State) gcra(f fields, _ int64) error {
 	if s.Quota < 1 || s.Window < 1 {
 		return fmt.Errorf("%w: a limit of %d units in %d µs", ErrDamaged, s.Quota, s.Window)
 	}
-	// In parts of a µs, of which a µs has so many, all is whole: a unit takes interval of them.
+	// Count in fractions of a µs, so that all numbers are whole: a µs has "parts" fractions, and a unit
+	// takes "interval" fractions.
 	divisor := new(big.Int).GCD(nil, nil, big.NewInt(s.Quota), big.NewInt(s.Window)).Int64()
 	parts, interval := s.Quota/divisor, s.Window/divisor
 	debt := new(big.Int).Mul(big.NewInt(tat-s.Now), big.NewInt(parts))
@@ -74,7 +76,7 @@ func (s *State) gcra(f fields, _ int64) error {
 	if rest.Sign() > 0 {
 		units.Add(units, big.NewInt(1))
 	} else {
-		rest.SetInt64(interval) // all of the unit that leaves first is still there
+		rest.SetInt64(interval) // the unit that leaves first is still there in full
 	}
 	if !units.IsInt64() {
 		return fmt.Errorf("%w: a debt of %v units", ErrDamaged, units)
@@ -88,8 +90,9 @@ func (s *State) gcra(f fields, _ int64) error {
 	return nil
 }
 
-// fixed is one count, see lua/fixed_window.lua. The window that it was charged in ends when the value says; window
-// tells otherwise, of a rule whose windows begin at multiples of it.
+// fixed decodes one count; see lua/fixed_window.lua. The window in which it was charged ends at the time
+// in the value. If window is given, the rule's windows begin at multiples of it, and this determines the
+// end instead.
 func (s *State) fixed(f fields, window int64) error {
 	s.Algorithm, s.Encoding = "fixed-window", "a count"
 	if err := f.is(lua.HeaderBytes + 13); err != nil {

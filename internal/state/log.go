@@ -8,7 +8,7 @@ import (
 	"github.com/tierlimit/tierlimit/lua"
 )
 
-// ring is a sliding log in a string, see lua/log_ring.lua.
+// ring decodes a sliding log in a string; see lua/log_ring.lua.
 func (s *State) ring(f fields, window int64) error {
 	const slots = lua.HeaderBytes + 23
 	if len(f.value) < slots {
@@ -54,8 +54,8 @@ type Member struct {
 	Score float64
 }
 
-// DecodeSortedSet is [Decode] of a sliding log that is kept as a sorted set, see
-// lua/log_zset.lua: all members, by score.
+// DecodeSortedSet is [Decode] for a sliding log that is kept as a sorted set; see lua/log_zset.lua.
+// members are all members of the set, by score.
 func DecodeSortedSet(members []Member, now, window int64) (*State, error) {
 	marks := make(map[string]int64)
 	s := &State{Algorithm: "sliding-log", Encoding: "a sorted set"}
@@ -70,7 +70,7 @@ func DecodeSortedSet(members []Member, now, window int64) (*State, error) {
 	if len(marks) != 4 {
 		return nil, fmt.Errorf("%w: it is a sorted set of another program, or has lost members", ErrDamaged)
 	}
-	for _, name := range []string{"newest", "longest", "keep"} { // negative, to lie below all stamps
+	for _, name := range []string{"newest", "longest", "keep"} { // stored as negative scores, to lie below all stamps
 		marks[name] = max(marks[name], -marks[name])
 	}
 	s.Offset, s.Newest, s.Window, s.Quota = marks["offset"], marks["newest"], marks["longest"], marks["keep"]
@@ -81,7 +81,7 @@ func DecodeSortedSet(members []Member, now, window int64) (*State, error) {
 	return s, nil
 }
 
-// DecodeMarker reads the marker of an instance's charges: the sequence of the last one.
+// DecodeMarker reads the marker of an instance's charges, which is the sequence of the last charge.
 func DecodeMarker(value string) (sequence int64, err error) {
 	if sequence, err = strconv.ParseInt(value, 10, 64); err != nil || sequence < 0 {
 		return 0, fmt.Errorf("%w: a marker must be a whole number", ErrDamaged)

@@ -10,21 +10,21 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Key is what Redis holds under one key, at one instant.
+// Key is the content of one key in Redis, at one instant.
 type Key struct {
-	Clock   int64         // Redis's, in µs
-	Expires time.Duration // from then on; negative: never, which this library does not write
+	Clock   int64         // Redis's clock, in µs
+	Expires time.Duration // counted from Clock; negative: never, which this library does not write
 	State   *State        // nil: Redis holds nothing
 }
 
-// Result is a [Key], or why it could not be read: Err wraps [ErrUnknown] or [ErrDamaged], or is
-// Redis's.
+// Result is a [Key], or the error of reading it. Err wraps [ErrUnknown] or [ErrDamaged], or is an error
+// from Redis.
 type Result struct {
 	Key
 	Err error
 }
 
-// Read reads a key by plain commands that change nothing. window is as for [Decode].
+// Read reads a key with plain commands that change nothing. window is as for [Decode].
 func Read(ctx context.Context, node redis.Cmdable, key string, window int64) (Key, error) {
 	all, err := ReadAll(ctx, node, []string{key}, window)
 	if err != nil {
@@ -33,15 +33,15 @@ func Read(ctx context.Context, node redis.Cmdable, key string, window int64) (Ke
 	return all[0].Key, all[0].Err
 }
 
-// ReadAll reads keys in one trip; sorted sets take another one each. The error is that of the trip.
+// ReadAll reads keys in one trip; each sorted set takes another trip. The error is that of the trip.
 func ReadAll(ctx context.Context, node redis.Cmdable, keys []string, window int64) ([]Result, error) {
 	pipe := node.Pipeline()
 	clock, texts, lives := pipe.Time(ctx), make([]*redis.StringCmd, len(keys)), make([]*redis.DurationCmd, len(keys))
 	for i, key := range keys {
 		texts[i], lives[i] = pipe.Get(ctx, key), pipe.PTTL(ctx, key)
 	}
-	// What is wrong with a key is its command's error; a trip that failed is all commands', but for
-	// one that did not get as far as sending them, as with a wrong password.
+	// A problem with one key is the error of its command. If the trip fails, all commands have an error,
+	// unless the trip failed before it sent them, for example because of a wrong password.
 	_, failed := pipe.Exec(ctx)
 	if err := clock.Err(); err != nil {
 		return nil, err

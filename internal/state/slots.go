@@ -8,15 +8,15 @@ import (
 	"github.com/tierlimit/tierlimit/lua"
 )
 
-// Holder is a process that holds units of a limit of limit.Concurrent, see lua/concurrent.lua.
+// Holder is a process that holds units of a limit of limit.Concurrent; see lua/concurrent.lua.
 type Holder struct {
 	ID    uint64
 	Units int64
-	Until int64 // µs, on the key's own clock: until then they count if it is not heard of again
+	Until int64 // µs, on the key's own clock: when its units stop counting if it is not heard of again
 }
 
-// slots is what processes hold at the same time. Units are those of processes that still count,
-// and say nothing of when they were charged.
+// slots decodes the units that processes hold at the same time. Only processes that still count are
+// included. The value does not say when the units were charged.
 func (s *State) slots(f fields, _ int64) error {
 	const size = 22
 	s.Algorithm, s.Encoding = "concurrency", "a line for each process"

@@ -1,6 +1,6 @@
-// Package state decodes what Redis holds for the keys of rules: the values that the scripts in
-// package lua write, as lua/state.lua and the files beside it describe them. It reads for people
-// and never writes; decisions are made by the scripts alone.
+// Package state decodes the content of the keys of rules in Redis: the values that the scripts in package
+// lua write, as lua/state.lua and the files beside it describe them. It reads for people and never
+// writes; only the scripts make decisions.
 package state
 
 import (
@@ -13,43 +13,43 @@ import (
 var (
 	// ErrUnknown: the value has an encoding that this version does not know.
 	ErrUnknown = errors.New("the value has an encoding that this version does not know; it may be one of a later version")
-	// ErrDamaged: the value cannot have been written by this library as it is.
+	// ErrDamaged: this library cannot have written the value as it is.
 	ErrDamaged = errors.New("the value is damaged: decisions on this key fail until it is deleted or expires")
 )
 
-// State is what a key of a rule holds. Times are in µs since the Unix epoch on the key's own
-// clock, which is Redis's, plus Offset.
+// State is the content of a key of a rule. Times are in µs since the Unix epoch on the key's own clock,
+// which is Redis's clock plus Offset.
 type State struct {
-	Algorithm string // as limit.Algorithm.Name
+	Algorithm string // as limit.Algorithm.Name returns it
 	Encoding  string // for people
-	Bytes     int    // of the value; 0 of a sorted set
-	Newest    int64  // the last charge
-	Offset    int64  // how far Redis's clock has stepped back, all in all
-	Now       int64  // when it was read
+	Bytes     int    // length of the value; 0 for a sorted set
+	Newest    int64  // time of the last charge
+	Offset    int64  // by how much Redis's clock has stepped back in total
+	Now       int64  // when the value was read
 
-	// Window and Quota are those of the limit that the value was written under, of a log the
-	// longest window and the largest quota of several. They are 0 where the value does not say.
+	// Window and Quota are those of the limit under which the value was written. For a log they are the
+	// longest window and the largest quota of several limits. They are 0 where the value does not say.
 	Window, Quota int64
 	Buckets       int64 // of a sliding counter
 
-	// Units are those that count now, the oldest first.
+	// Units are the units that count now, the oldest first.
 	Units []Units
-	// Holders are the processes that hold them, under a limit of limit.Concurrent; the first is
-	// the one that counts as dead first.
+	// Holders are the processes that hold the units, under a limit of limit.Concurrent. The first is the
+	// one that will count as dead first.
 	Holders []Holder
 }
 
-// Units were charged together, as far as the value tells.
+// Units are units that were charged together, as far as the value tells.
 type Units struct {
 	Count int64
-	// They were charged from ChargedFrom to ChargedUntil; 0 where the value does not say.
+	// The units were charged from ChargedFrom to ChargedUntil; 0 where the value does not say.
 	ChargedFrom, ChargedUntil int64
-	// The first of them leaves at LeavesFrom, the last at LeavesUntil at the latest; 0 where the
+	// The first unit leaves at LeavesFrom, and the last one at LeavesUntil at the latest; 0 where the
 	// value does not say.
 	LeavesFrom, LeavesUntil int64
 }
 
-// Used is how many units count now.
+// Used returns the number of units that count now.
 func (s *State) Used() (units int64) {
 	for _, u := range s.Units {
 		units += u.Count
@@ -57,8 +57,8 @@ func (s *State) Used() (units int64) {
 	return units
 }
 
-// Decode reads the value of a string when Redis's clock shows now. window, if not 0, is the
-// window that the rule has now, which decides what still counts; else the value's own does. The
+// Decode reads the value of a string when Redis's clock shows now. window, if it is not 0, is the window
+// that the rule has now, which determines what still counts. If it is 0, the value's own window does. The
 // error wraps [ErrUnknown] or [ErrDamaged].
 func Decode(value []byte, now, window int64) (*State, error) {
 	if len(value) == 0 {
@@ -83,10 +83,10 @@ func Decode(value []byte, now, window int64) (*State, error) {
 	return s, nil
 }
 
-// setNow sets the key's own time, which never goes back.
+// setNow sets the time on the key's own clock, which never goes back.
 func (s *State) setNow(clock int64) { s.Now = max(clock+s.Offset, s.Newest) }
 
-// add adds units, unless they have left.
+// add adds units, unless they have left the window.
 func (s *State) add(u Units) {
 	if u.Count > 0 && (u.LeavesUntil == 0 || u.LeavesUntil > s.Now) {
 		s.Units = append(s.Units, u)

@@ -24,7 +24,7 @@ var algorithms = []limit.Algorithm{
 	limit.SlidingCounter(4, limit.Estimate), limit.SlidingCounter(limit.MaxBuckets, limit.Strict), limit.GCRA(), limit.FixedWindow(),
 }
 
-// decode reads a key's value at a virtual time.
+// decode decodes a key's value at a virtual time.
 func decode(t *rapid.T, client *redis.Client, key string, now, window int64) *state.State {
 	ctx := context.Background()
 	kind := client.Type(ctx, key).Val()
@@ -54,8 +54,8 @@ func decode(t *rapid.T, client *redis.Client, key string, now, window int64) *st
 	return s
 }
 
-// What is decoded of values that the scripts wrote on a real Redis is what the scripts count:
-// under every algorithm and encoding, at every time at which units leave.
+// Values that the scripts wrote on a real Redis are decoded to the units that the scripts count. This holds under
+// every algorithm and encoding, at every time at which units leave.
 func TestDecodedIsWhatTheScriptsCount(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	script, ctx := remote.NewScript(client), context.Background()
@@ -85,7 +85,7 @@ func TestDecodedIsWhatTheScriptsCount(t *testing.T) {
 					now += rapid.Int64Range(0, window.Microseconds()/3).Draw(t, "pause")
 					if rapid.IntRange(0, 9).Draw(t, "step") == 0 {
 						now -= rapid.Int64Range(0, window.Microseconds()/2).Draw(t, "back")
-						reply := ask(lua.TakeUpTo, 1) // by which the key notices
+						reply := ask(lua.TakeUpTo, 1) // by this call the key notices the step
 						charged[reply.Stamp] += reply.Granted
 					}
 				}
@@ -99,7 +99,7 @@ func TestDecodedIsWhatTheScriptsCount(t *testing.T) {
 				}
 				for i, u := range from {
 					if algorithm == limit.GCRA() {
-						break // does not say when units were charged
+						break // GCRA does not say when units were charged
 					}
 					units := int64(0)
 					for at, granted := range charged {
@@ -128,7 +128,7 @@ func TestDecodedIsWhatTheScriptsCount(t *testing.T) {
 					counted := algorithm.Capacity(l) - ask(lua.Peek, 1).Remaining
 					s := decode(t, client, key, now, window.Microseconds())
 					if algorithm.Rounding() == limit.Estimate && algorithm.Buckets() > 0 {
-						if s.Used() < counted { // of the oldest sub-window a part
+						if s.Used() < counted { // the script counts only a part of the oldest sub-window
 							t.Fatalf("at %d: decoded %d, the script counts %d", now, s.Used(), counted)
 						}
 						continue
@@ -140,7 +140,7 @@ func TestDecodedIsWhatTheScriptsCount(t *testing.T) {
 					if s.Used() != counted {
 						t.Fatalf("%v of %v, %d µs later: decoded %d (%+v), the script counts %d", algorithm, l, now-began, s.Used(), s.Units, counted)
 					}
-					// What was said of the future when the value was first decoded holds.
+					// The leaving times from the first decoding are still right.
 					still := int64(0)
 					for _, u := range from {
 						if u.LeavesUntil > now+decoded.Offset {
@@ -156,8 +156,8 @@ func TestDecodedIsWhatTheScriptsCount(t *testing.T) {
 	}
 }
 
-// Read tells of a live key on Redis's own clock, when the window of a fixed window ends, and
-// what is out on lease; it changes nothing, and says of a foreign value what it is.
+// Read reports a live key's units on Redis's own clock, those of a fixed window and leased units included, and
+// DecodeLeases reports the leases. Reading changes nothing, and says what a foreign value is.
 func TestReadOnRedis(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	script, ctx := remote.NewScript(client), context.Background()
@@ -219,8 +219,8 @@ func TestReadOnRedis(t *testing.T) {
 	}
 }
 
-// What processes hold, and what is held for costs that are known afterwards, is decoded as it was
-// asked for on a real Redis.
+// The units that processes hold, and the holds for costs that are known only afterwards, are decoded as they were
+// requested on a real Redis.
 func TestHeldOnRedis(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	script, ctx := remote.NewScript(client), context.Background()
@@ -287,7 +287,7 @@ func TestHeldOnRedis(t *testing.T) {
 	}
 }
 
-// A value of the right length whose parameters cannot be true is damaged, and no other.
+// A value of the right length is damaged if its parameters are impossible, and only then.
 func TestDamagedParameters(t *testing.T) {
 	check := func(damaged bool, size int, tag byte, widthsAndNumbers ...int64) {
 		t.Helper()
@@ -302,7 +302,7 @@ func TestDamagedParameters(t *testing.T) {
 		}
 	}
 	const most = 1<<48 - 1
-	check(true, 0, lua.TagGCRA, 7, 1<<56-1, 6, most, 6, 1) // more units than there are numbers for
+	check(true, 0, lua.TagGCRA, 7, 1<<56-1, 6, most, 6, 1) // more units than can be represented
 	for a := range int64(3) {
 		for b := range int64(3) {
 			check(a < 1 || b < 1, 0, lua.TagGCRA, 7, 0, 6, a, 6, b)
@@ -325,7 +325,7 @@ func TestMarker(t *testing.T) {
 	}
 }
 
-// No value makes decoding panic, whoever wrote it.
+// Decoding never panics, whatever the value is.
 func FuzzDecode(f *testing.F) {
 	for tag := range byte(11) {
 		for _, size := range []int{1, 15, 21, 34, 38, 40, 60} {

@@ -14,7 +14,7 @@ func TestLogIsHalfOpen(t *testing.T) {
 		want bool
 	}{
 		{0, true}, {1 * s, true}, {1 * s, false},
-		{10*s - 1, false}, // the unit of 0 is a microsecond short of leaving
+		{10*s - 1, false}, // the unit of time 0 leaves one microsecond later
 		{10 * s, true},    // exactly one window old: it has left
 		{10 * s, false},
 		{11 * s, true},
@@ -47,7 +47,7 @@ func TestLogForgets(t *testing.T) {
 	}
 }
 
-// A cost fits whole or not at all, and leaves whole.
+// A cost fits as a whole or not at all, and its units leave together.
 func TestCosts(t *testing.T) {
 	log, worst := New(10, time.Millisecond), NewWorst(time.Millisecond)
 	for _, step := range []struct {
@@ -88,7 +88,7 @@ func TestWorstIsHalfOpen(t *testing.T) {
 	}
 }
 
-// Both against the definitions, written as loops over all that was granted.
+// Log and Worst agree with their definitions, written as loops over all grants.
 func TestAgainstDefinition(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 200 {
@@ -123,7 +123,7 @@ func TestAgainstDefinition(t *testing.T) {
 	}
 }
 
-// fullest tries every window that ends at any microsecond.
+// fullest tries every window, ending at any microsecond.
 func fullest(times map[string][]int64, window int64) int64 {
 	most := int64(0)
 	for _, of := range times {

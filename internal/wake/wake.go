@@ -1,4 +1,4 @@
-// Package wake has the signal by which background work is woken.
+// Package wake has the signal that wakes background work.
 package wake
 
 import (
@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Signal wakes the goroutine that waits for it. If it is sent several times before that, it wakes the
-// goroutine once.
+// Signal wakes the goroutine that waits for it. If it is sent several times before the goroutine waits,
+// it wakes the goroutine once.
 type Signal chan struct{}
 
 // NewSignal returns a signal that has not been sent.
@@ -21,8 +21,8 @@ func (s Signal) Send() {
 	}
 }
 
-// Run calls work until ctx ends: at once, and then after each pause that work returns or, if that is 0,
-// when the signal is sent.
+// Run calls work until ctx ends: at once, and then again after the pause that work returned or, if that
+// was 0, when the signal is sent.
 func (s Signal) Run(ctx context.Context, work func() (pause time.Duration)) {
 	for {
 		var over <-chan time.Time

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Work runs at once, after each pause that it asked for, and else when it is woken: once, however often the
-// signal was sent meanwhile. During a pause it is not woken.
+// Work runs at once, after each pause that it asked for, and otherwise when it is woken. However often the signal
+// was sent meanwhile, it is woken once. During a pause it is not woken.
 func TestRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := NewSignal()

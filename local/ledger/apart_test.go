@@ -8,17 +8,16 @@ import (
 	"pgregory.net/rapid"
 )
 
-// cutOff makes an instance's share as of now, which is when it is cut off, and returns it. size is the
-// number of instances that it has last heard of.
+// cutOff cuts an instance off from Redis at the time now, and returns its share. size is the number of instances
+// that it last heard of.
 func cutOff(in *Ledger[string], a *Account[string], now int64, size int) int64 {
 	own := in.Used(a, now)
 	return own + in.Reserve(a, Outage{Number: 1, Cut: now, Fleet: size}, now, 1, 0).Free
 }
 
-// Law 11: instances that are cut off at different times, while Redis decides for the rest, have shares
-// of N each at most. Their own grants are part of what Redis granted in the window before the first
-// cut, which is N, and from then on until the last one, which is N for each window that has begun.
-// Those who have been cut off for long no longer count among the instances.
+// Law 11: instances that are cut off at different times, while Redis decides for the others, have shares of at most
+// N each. Their own grants are part of Redis's grants: N in the window before the first cut, and N for each window
+// that has begun between the first cut and the last. Instances that have been cut off for long no longer count.
 func TestLaw11SharesOfThoseCutOffApart(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const window = 16 * time.Second
@@ -69,14 +68,14 @@ func TestLaw11SharesOfThoseCutOffApart(t *testing.T) {
 	})
 }
 
-// Law 11: the bounds of instances that are cut off one after the other, a window apart, are reached:
-// 1/n + 1/(n-1) + ... with even traffic that always uses up the limit, and n if all of it comes to
-// whoever is cut off next.
+// Law 11: the bounds for instances that are cut off one after another, a window apart, are reached. They are 1/n +
+// 1/(n-1) + ... with even traffic that always uses up the limit, and n if all traffic goes to the instance that is
+// cut off next.
 func TestLaw11SharesOfThoseCutOffApartReachTheirBound(t *testing.T) {
 	const window, quota, n = 16 * time.Second, 1200, 4
 	account := &Account[string]{Hash: 7, Window: window, Quota: quota}
 	for what, test := range map[string]struct {
-		used func(left int) int // how many of those left grant all of the limit
+		used func(left int) int // how many of those left grant the whole limit
 		want float64
 	}{
 		"even traffic":    {func(left int) int { return left }, 1./4 + 1./3 + 1./2 + 1},

@@ -2,7 +2,7 @@ package ledger
 
 import "time"
 
-// Moments in these tests.
+// These are times in the tests.
 const (
 	noon   = int64(12 * time.Hour)
 	second = int64(time.Second)

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Laws 3, 7 and 11: units that are granted without the lock are on record, and in the
-// journal, for whatever asks next.
+// Laws 3, 7 and 11: units that are granted without the lock are on record, and in the journal, for any call that
+// reads them next.
 func TestCreditsAreOnRecord(t *testing.T) {
 	const hash, window, quota = 7, 160 * time.Second, 100
 	for name, ask := range map[string]func(l *Ledger[string], a *Account[string]) (units int64){
@@ -41,7 +41,7 @@ func TestCreditsAreOnRecord(t *testing.T) {
 	}
 }
 
-// A credit is spent for what it was issued for, and nothing else.
+// A credit is spent only for what it was issued for.
 func TestCreditsOfOthers(t *testing.T) {
 	const hash, window, quota = 7, 160 * time.Second, 100 // sub-windows of 10 s
 	o := Outage{Number: 1, Fleet: 1}
@@ -78,8 +78,8 @@ func TestCreditsOfOthers(t *testing.T) {
 	}
 }
 
-// Law 11: many goroutines that spend credits get the quota, while others end them, in
-// all ways, and put as much into the journal.
+// Law 11: many goroutines that spend credits get exactly the quota, while others end the credits in all ways. The
+// journal has the same number of units.
 func TestLaw11CreditsConcurrently(t *testing.T) {
 	const goroutines, tries, quota, window = 8, 4000, 9000, time.Minute
 	for range 20 {
@@ -115,7 +115,7 @@ func TestLaw11CreditsConcurrently(t *testing.T) {
 	}
 }
 
-// The word of a credit never comes back while a request may still compare it.
+// A credit never has the same word again while a request may still compare it.
 func TestAWordIsOfOneCredit(t *testing.T) {
 	var c credit
 	seen := make(map[uint64]bool)

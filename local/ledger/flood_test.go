@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Law 11: a flood of keys of one rule pushes out that rule's own records, also if those of another
-// have less in their windows: of units that were granted without Redis none are lost to the other rule.
+// Law 11: a flood of keys of one rule pushes out that rule's own records, even if records of another rule have
+// fewer units in their windows. The other rule loses none of its units that were granted without Redis.
 func TestLaw11AFloodPushesOutItsOwnRule(t *testing.T) {
 	const keys, few, heavy = 1 << 14, 1 << 14 / 32, 100
 	l, random := New[string](keys), rand.New(rand.NewPCG(1, 2))
@@ -47,7 +47,7 @@ func TestLaw11AFloodPushesOutItsOwnRule(t *testing.T) {
 	}
 }
 
-// A rule may have all records while no other wants them, and each has its part then.
+// A rule may have all records of a set while no other rule needs them. If others do, each rule gets its part.
 func TestRulesShareARecordsSet(t *testing.T) {
 	l := New[string](1)
 	hash := uint64(0)
@@ -63,7 +63,7 @@ func TestRulesShareARecordsSet(t *testing.T) {
 		want  string // records of the rules 1, 2 and 3
 	}{
 		{1, 50, "[8 0 0]"},
-		{2, 1, "[7 1 0]"}, // the others have more in their windows
+		{2, 1, "[7 1 0]"}, // the others have more units in their windows
 		{2, 60, "[4 4 0]"},
 		{3, 70, "[2 3 3]"},
 		{1, 80, "[3 2 3]"},

@@ -7,28 +7,29 @@ import (
 	"sync/atomic"
 )
 
-// groups divide keys by where Redis stores them: by the slots of a Cluster. Some may be charged
-// while others cannot be reached, and Redis may lose the data of some but not of others.
+// groups divide keys by where Redis stores them: by the slots of a Cluster. Some groups may be charged
+// while others cannot be reached, and Redis may lose the data of some groups but not of others.
 type groups struct {
 	of    func(key string) int
-	lines []atomic.Int64 // of the journal, by group
+	lines []atomic.Int64 // number of the journal's lines, by group
 
-	mu        sync.Mutex // guards forgotten, and changes of the ledger's generation
+	mu        sync.Mutex // guards forgotten and changes of the ledger's generation
 	forgotten [][]forgetting
 }
 
-// forgetting is a data loss of Redis.
+// forgetting is one data loss of Redis.
 type forgetting struct {
-	generation uint32 // of the ledger, which began with it
+	generation uint32 // the generation of the ledger that began with the loss
 	since      int64
 }
 
-// forgettingsKept is how many losses of a group are told apart. Older ones count as one, since the
-// earliest time of them: what Redis still has of it may be charged twice, but nothing is left out.
+// forgettingsKept is the number of losses of a group that are distinguished. Older losses count as one,
+// with the earliest of their times. Units of them that Redis still has may be charged twice, but none are
+// left out.
 const forgettingsKept = 4
 
-// GroupBy puts keys into groups numbered from 0. Without it there is one. Call it before
-// anything else.
+// GroupBy puts keys into groups numbered from 0. Without it there is one group. Call it before any other
+// method.
 func (l *Ledger[O]) GroupBy(count int, of func(key string) int) {
 	l.groups.of = of
 	l.groups.lines = make([]atomic.Int64, count)
@@ -36,7 +37,7 @@ func (l *Ledger[O]) GroupBy(count int, of func(key string) int) {
 	l.groups.forgotten = make([][]forgetting, count)
 }
 
-// WaitingIn returns the number of keys of the given groups that have units to be charged.
+// WaitingIn returns the number of keys of the given groups that have units to be charged in Redis.
 func (l *Ledger[O]) WaitingIn(in func(group int) bool) (keys int64) {
 	if l.journal.lines.Load() == 0 {
 		return 0
@@ -49,7 +50,7 @@ func (l *Ledger[O]) WaitingIn(in func(group int) bool) (keys int64) {
 	return keys
 }
 
-// forget notes a loss in a group, under mu.
+// forget records a loss in a group. mu must be held.
 func (g *groups) forget(group int, f forgetting) {
 	losses := append(g.forgotten[group], f)
 	if len(losses) > forgettingsKept {
@@ -59,8 +60,8 @@ func (g *groups) forget(group int, f forgetting) {
 	g.forgotten[group] = losses
 }
 
-// forgottenSince returns the time since which Redis has lost a group's units, if it did so between
-// two generations of the ledger.
+// forgottenSince returns the time since which Redis has lost a group's units, if it lost any between two
+// generations of the ledger.
 func (g *groups) forgottenSince(group int, from, to uint32) (since int64, forgotten bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// What is charged, waits, and is forgotten, is told apart by group.
+// Units that were charged, that wait, and that Redis has lost are kept apart by group.
 func TestGroups(t *testing.T) {
 	const quota = 1000
 	l := New[string](1000)
@@ -36,7 +36,7 @@ func TestGroups(t *testing.T) {
 		t.Errorf("after the first group was forgotten: %+v", debts)
 	}
 	l.Forgotten(in(1), math.MinInt64)
-	l.Forgotten(in(0), noon+10*second) // what it forgot is later than all
+	l.Forgotten(in(0), noon+10*second) // this loss begins later than all grants
 	for _, account := range []*Account[string]{a, b, beside} {
 		l.Learn(account, noon, Known{Granted: 1})
 	}

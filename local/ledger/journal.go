@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// journal has the units that were granted without Redis and have not been charged there: a line for
-// each record that has any, beside the record and under the same lock. [Ledger.Uncharged] takes
-// lines out, to charge them.
+// journal has the units that were granted without Redis and have not been charged there. Each record with
+// such units has a line beside it, under the same lock. [Ledger.Uncharged] takes lines out of the
+// journal, to charge them.
 type journal struct {
 	lines  atomic.Int64
 	units  atomic.Int64
@@ -19,10 +19,11 @@ type journal struct {
 	next   uint64     // next set to search; guarded by taking
 }
 
-// line is the units of a key by sub-window, as in its record. If the key's rule is changed, its owner is
-// the one that was in force last: what that is charged with counts in full for it, and what is charged under
-// the one before may not (GCRA's debts are of its own rate). It has only 128 bytes: many keys may
-// get a line at the same moment, and then touching new memory takes longer than anything else.
+// line has the units of a key by sub-window, as in its record. If the key's rule is changed, the line's
+// owner is the one that was in force last. Units that Redis is charged with for that owner count in full
+// under the new rule; units charged for the owner before may not (GCRA's debts depend on its rate). A
+// line has only 128 bytes, because many keys may get a line at the same moment, and touching new memory
+// then takes longer than anything else.
 type line[O any] struct {
 	owner  O
 	key    string
@@ -34,26 +35,27 @@ type line[O any] struct {
 	counts [ledgerCounts]uint32
 }
 
-// Debt is units of a key that were granted without Redis, with what their [Account] says of it.
+// Debt is units of a key that were granted without Redis, with the facts about the key from its
+// [Account].
 type Debt[O any] struct {
 	Owner O
 	Key   string
 	Rule  uint8
 	Group int // see GroupBy
-	// Share is this instance's part of the limit, 0 if it was not fixed.
+	// Share is this instance's part of the limit, or 0 if the part was not fixed.
 	Share float64
 	Parts []Part // by time, oldest first
 
 	hash       uint64
 	window     time.Duration
 	first      int64  // see line
-	generation uint32 // of the ledger, when the debt was taken out of the journal
+	generation uint32 // generation of the ledger when the debt was taken out of the journal
 }
 
 // Part is a number of units that were granted about At.
 type Part struct{ Units, At int64 }
 
-// Waiting returns the number of units to be charged, and of their keys.
+// Waiting returns the number of units to be charged in Redis, and the number of their keys.
 func (l *Ledger[O]) Waiting() (units, keys int64) {
 	if l.journal.lines.Load() > 0 {
 		l.settleCredits()
@@ -61,9 +63,9 @@ func (l *Ledger[O]) Waiting() (units, keys int64) {
 	return l.journal.units.Load(), l.journal.lines.Load()
 }
 
-// Forgotten records that Redis has lost what was granted since a time, for the keys of some groups.
-// What this instance granted since then is charged again, once for each key, after the key's next
-// use.
+// Forgotten records that Redis has lost everything that was granted since the given time, for the keys of
+// some groups. The units that this instance granted since then are charged again, once for each key,
+// after the key's next use.
 func (l *Ledger[O]) Forgotten(in func(group int) bool, since int64) {
 	g := &l.groups
 	g.mu.Lock()
@@ -77,8 +79,8 @@ func (l *Ledger[O]) Forgotten(in func(group int) bool, since int64) {
 	l.generation.Store(generation)
 }
 
-// heal puts the units that Redis has lost of a key into the journal. It returns the generation of
-// the ledger up to which it did so.
+// heal puts the units of a key that Redis has lost into the journal. It returns the generation of the
+// ledger up to which it did so.
 func (l *Ledger[O]) heal(set *ledgerSet, i int, a *Account[O]) (generation uint32) {
 	r := &set.records[i]
 	generation = l.generation.Load()
@@ -92,7 +94,7 @@ func (l *Ledger[O]) heal(set *ledgerSet, i int, a *Account[O]) (generation uint3
 	if !forgotten {
 		return generation
 	}
-	// While the line is written anew it counts as another, so that it never looks as if nothing was owed.
+	// While the line is rewritten, count another one, so that it never looks as if nothing were owed.
 	l.countLines(group, 1)
 	defer l.countLines(group, -1)
 	length := subWindow(a.Window)
@@ -101,25 +103,26 @@ func (l *Ledger[O]) heal(set *ledgerSet, i int, a *Account[O]) (generation uint3
 	e := l.line(set, i)
 	for age := range owed {
 		switch index := newest - int64(age); {
-		case index >= firstForgotten(since, length): // what the line has of them is among those
+		case index >= firstForgotten(since, length): // lost units, which include those on the line
 			owed[age] = r.count(index)
 			if age == 0 {
 				owed[age] += int64(r.rest)
 			}
-		case e != nil: // Redis has not had these yet
+		case e != nil: // Redis has not been charged for these yet
 			owed[age] = e.count(index)
 		}
 	}
 	l.clearLine(set, i)
 	for age, units := range owed {
 		if units > 0 {
-			l.journalAdd(set, i, a, 0, newest-int64(age), units) // it is not known when in the sub-window
+			l.journalAdd(set, i, a, 0, newest-int64(age), units) // the time within the sub-window is not known
 		}
 	}
 	return generation
 }
 
-// journalAdd notes units of the record at position i, which were granted at the given time or later.
+// journalAdd adds units of the record at position i to the journal. They were granted at the given time
+// or later.
 func (l *Ledger[O]) journalAdd(set *ledgerSet, i int, a *Account[O], at, index, units int64) {
 	lines := l.lines[set.index]
 	if lines == nil {
@@ -139,7 +142,7 @@ func (l *Ledger[O]) journalAdd(set *ledgerSet, i int, a *Account[O], at, index, 
 	l.journalMore(e, index, units)
 }
 
-// journalMore notes more units in a line.
+// journalMore adds more units to a line.
 func (l *Ledger[O]) journalMore(e *line[O], index, units int64) {
 	was := e.units
 	e.advance(index)
@@ -147,8 +150,8 @@ func (l *Ledger[O]) journalMore(e *line[O], index, units int64) {
 	l.journal.units.Add(e.units - was)
 }
 
-// journalRemove takes up to n units of sub-window index out of a line, whose record's
-// newest is given, and returns how many.
+// journalRemove takes up to n units of sub-window index out of a line, and returns how many it took.
+// newest is the newest sub-window of the line's record.
 func (l *Ledger[O]) journalRemove(set *ledgerSet, i int, newest, index, n int64) (removed int64) {
 	e := l.lineAt(set, i, newest)
 	if e == nil {
@@ -173,7 +176,8 @@ func (l *Ledger[O]) line(set *ledgerSet, i int) *line[O] {
 	return nil
 }
 
-// lineAt is line without the units that have left the window when index is the newest sub-window.
+// lineAt does the same as line, but first drops the units that have left the window when index is the
+// newest sub-window.
 func (l *Ledger[O]) lineAt(set *ledgerSet, i int, index int64) *line[O] {
 	e := l.line(set, i)
 	if e == nil {
@@ -189,7 +193,7 @@ func (l *Ledger[O]) lineAt(set *ledgerSet, i int, index int64) *line[O] {
 	return e
 }
 
-// loseLine removes the line of a record that is evicted.
+// loseLine removes the line of a record that is being evicted, and records the loss.
 func (l *Ledger[O]) loseLine(set *ledgerSet, i int) {
 	if e := l.line(set, i); e != nil {
 		l.lose(set.rules[i], int(e.group), set.records[i].gone)
@@ -212,8 +216,9 @@ func (l *Ledger[O]) countLines(group int, n int64) {
 	l.groups.lines[group].Add(n)
 }
 
-// Uncharged takes the units of up to most keys of some groups out of the journal, to be charged in
-// Redis now. Each call continues where the last one ended; when it returns nothing, none are left.
+// Uncharged takes the units of up to most keys of some groups out of the journal, so that they can be
+// charged in Redis now. Each call continues where the last one ended. When it returns nothing, no units
+// are left.
 func (l *Ledger[O]) Uncharged(in func(group int) bool, most int, now int64) []Debt[O] {
 	l.journal.taking.Lock()
 	defer l.journal.taking.Unlock()
@@ -231,8 +236,8 @@ func (l *Ledger[O]) Uncharged(in func(group int) bool, most int, now int64) []De
 	return debts
 }
 
-// Remaining returns what is left of a debt that was taken out of the journal earlier: without the
-// units that Redis has lost since then. Those are put into the journal again, see [Ledger.Forgotten].
+// Remaining returns what is left of a debt that was taken out of the journal earlier, without the units
+// that Redis has lost since then. Those units are put into the journal again; see [Ledger.Forgotten].
 func (l *Ledger[O]) Remaining(d Debt[O]) Debt[O] {
 	generation := l.generation.Load()
 	since, forgotten := l.groups.forgottenSince(d.Group, d.generation, generation)
@@ -244,8 +249,8 @@ func (l *Ledger[O]) Remaining(d Debt[O]) Debt[O] {
 	return d
 }
 
-// PutBack puts a debt that was taken out of the journal into it again, because Redis was certainly not
-// charged for it. If the key's record has been evicted meanwhile, the debt is lost.
+// PutBack returns a debt that was taken out of the journal, because Redis was certainly not charged for
+// it. If the key's record has been evicted in the meantime, the debt is lost.
 func (l *Ledger[O]) PutBack(d Debt[O]) {
 	set, i := l.lock(d.hash)
 	defer set.mu.Unlock()
@@ -253,14 +258,14 @@ func (l *Ledger[O]) PutBack(d Debt[O]) {
 	length := subWindow(d.window)
 	if i >= 0 {
 		if e := l.line(set, i); e != nil {
-			d.Owner = e.owner // which is newer
+			d.Owner = e.owner // the owner on the line is newer
 		}
 	}
 	for _, p := range d.Parts {
 		index := p.At / length
 		if i < 0 {
 			l.Lose(d, (index+ledgerCounts)*length)
-		} else if index > set.records[i].newest(length)-ledgerCounts { // or it has left the window
+		} else if index > set.records[i].newest(length)-ledgerCounts { // otherwise the units have left the window
 			l.journalAdd(set, i, &Account[O]{Window: d.window, Owner: d.Owner, Key: d.Key}, d.first, index, p.Units)
 			e := l.line(set, i)
 			e.first = min(e.first, d.first)
@@ -268,7 +273,7 @@ func (l *Ledger[O]) PutBack(d Debt[O]) {
 	}
 }
 
-// firstForgotten is the index of the first sub-window of which Redis has lost units.
+// firstForgotten returns the index of the first sub-window with units that Redis has lost.
 func firstForgotten(since, length int64) int64 { return max(0, since/length) }
 
 func (l *Ledger[O]) unchargedOf(set *ledgerSet, in func(int) bool, debts []Debt[O], most int, now int64) []Debt[O] {
@@ -310,7 +315,7 @@ func (l *Ledger[O]) unchargedOf(set *ledgerSet, in func(int) bool, debts []Debt[
 	return debts
 }
 
-// advance clears the sub-windows that have left the window when index is the newest.
+// advance clears the sub-windows that have left the window when index is the newest sub-window.
 func (e *line[O]) advance(index int64) {
 	for i := max(e.newest, index-ledgerCounts) + 1; i <= index; i++ {
 		e.units -= int64(e.counts[i%ledgerCounts])
@@ -327,8 +332,8 @@ func (e *line[O]) count(index int64) int64 {
 	return int64(e.counts[index%ledgerCounts])
 }
 
-// add counts units, up to the capacity of a count: if one instance grants more units without Redis,
-// fewer are charged.
+// add counts units, up to the capacity of a count. If one instance grants more units without Redis, fewer
+// are charged.
 func (e *line[O]) add(index, units int64) {
 	count := &e.counts[index%ledgerCounts]
 	units = min(units, math.MaxUint32-int64(*count))
@@ -336,9 +341,9 @@ func (e *line[O]) add(index, units int64) {
 	e.units += units
 }
 
-// parts returns the units that still count, those of each sub-window at the middle of the time in which
-// they can have been granted: in simulations this kept the fleet nearest to its limit. In a long window that
-// time may be much shorter than the sub-window.
+// parts returns the units that still count. It dates the units of each sub-window at the middle of the
+// time in which they can have been granted. In simulations this kept the fleet nearest to its limit. In a
+// long window that time may be much shorter than the sub-window.
 func (e *line[O]) parts(now int64) (parts []Part) {
 	length := subWindow(e.window)
 	for index := e.newest; index > e.newest-ledgerCounts && index >= 0; index-- {

@@ -11,10 +11,10 @@ import (
 	"pgregory.net/rapid"
 )
 
-// grants are the units of a key by the number of their sub-window.
+// grants are a key's units, by the number of their sub-window.
 type grants map[int64]int64
 
-// take removes up to the given units, of those that a record with this newest sub-window still has.
+// take removes up to the given units from those that a record with this newest sub-window still has.
 func (g grants) take(newest, units int64, newestFirst bool) {
 	order := slices.Sorted(maps.Keys(g))
 	if newestFirst {
@@ -29,8 +29,8 @@ func (g grants) take(newest, units int64, newestFirst bool) {
 	}
 }
 
-// parts returns what is less than a window old, each sub-window's units at the middle of what has
-// passed of it since the first of them.
+// parts returns the units that are less than a window old. The time of a sub-window's units is the middle of the
+// part of the sub-window that has passed since the first of all units.
 func (g grants) parts(window time.Duration, first, now int64) (parts []Part) {
 	length := subWindow(window)
 	for _, index := range slices.Sorted(maps.Keys(g)) {
@@ -44,21 +44,21 @@ func (g grants) parts(window time.Duration, first, now int64) (parts []Part) {
 	return parts
 }
 
-// Laws 3 and 11: what is to be charged is, to the unit and with its age, what was granted without
-// Redis and neither taken back nor charged since, also if Redis refused to charge it before; and what Redis
-// has lost. Over random histories.
+// Laws 3 and 11: the units to be charged are, to the unit and with their age, those that were granted without Redis
+// and neither taken back nor charged since, also if Redis refused to charge them before. Units that Redis has lost
+// are added. The test uses random histories.
 func TestLaws3And11JournalIsExact(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		window, _ := drawLedgerLimit(t)
 		length := subWindow(window)
 		l := New[string](1)
 		a := Account[string]{Hash: 7, Window: window, Quota: 1 << 40, Key: "key"}
-		maybe := a // Redis may have charged it
+		maybe := a // Redis may have charged these units
 		maybe.Charged = true
 		all, owed := grants{}, grants{} // the units on record, and those of them that Redis lacks
-		lost := int64(math.MaxInt64)    // since when Redis has lost data, until the next use of the key
-		first := int64(0)               // when the first of them were granted, or may have been
-		var sent struct {               // was taken out to be charged, and will be refused
+		lost := int64(math.MaxInt64)    // the time since which Redis has lost data, until the next use of the key
+		first := int64(0)               // when the first units that Redis lacks were granted, or may have been
+		var sent struct {               // units that were taken out to be charged and will be refused
 			debts []Debt[string]
 			units grants
 			first int64
@@ -73,7 +73,7 @@ func TestLaws3And11JournalIsExact(t *testing.T) {
 			}
 			return false
 		}
-		used := func() { // the key is used
+		used := func() { // called when the key is used
 			if lost != math.MaxInt64 {
 				first = 0
 			}
@@ -145,16 +145,16 @@ func TestLaws3And11JournalIsExact(t *testing.T) {
 				}
 			case "forget":
 				if lost != math.MaxInt64 {
-					continue // once for each use: see Shard.forgot
+					continue // at most once for each use: see Shard.forgot
 				}
 				since := rapid.SampledFrom([]int64{math.MinInt64, noon, now, now - int64(window)/2}).Draw(t, "since")
 				l.Forgotten(func(int) bool { return true }, since)
-				if len(all) > 0 { // or there is no record yet, of which anything could be lost
+				if len(all) > 0 { // otherwise there is no record yet whose units could be lost
 					lost = since
 				}
 				for index := range sent.units {
 					if index >= max(0, since/length) {
-						delete(sent.units, index) // it is among the lost
+						delete(sent.units, index) // these units are among the lost ones
 					}
 				}
 			case "refuse":
@@ -175,7 +175,7 @@ func TestLaws3And11JournalIsExact(t *testing.T) {
 					continue
 				}
 				waiting, keys := l.Waiting()
-				if keys > 0 { // or it is not found
+				if keys > 0 { // otherwise the key is not found
 					used()
 				}
 				want := owed.parts(window, first, now)

@@ -24,8 +24,8 @@ func debtUnits(debts []Debt[string]) (units int64) {
 	return units
 }
 
-// Law 11: units that were granted without Redis are charged there once, those that
-// were taken back or granted by Redis are not, nor those that have left the window.
+// Law 11: units that were granted without Redis are charged there once. Units that were taken back, were granted by
+// Redis, or have left the window are not charged.
 func TestLaw11JournalHoldsWhatRedisDoesNotKnow(t *testing.T) {
 	l := New[string](1000)
 	owner := "rule"
@@ -34,17 +34,17 @@ func TestLaw11JournalHoldsWhatRedisDoesNotKnow(t *testing.T) {
 	l.Take(a, outage, noon, 10)
 	l.Add(a, noon+10*second, 20)
 	l.TakeUpTo(a, outage, noon+20*second, 30)
-	l.Reserve(a, outage, noon+20*second, 5, 5) // Redis denied
+	l.Reserve(a, outage, noon+20*second, 5, 5) // Redis denied these
 	l.Undo(a, noon+20*second, 5, false)
-	l.Take(a, outage, noon+20*second, 7) // a group of which another denied
+	l.Take(a, outage, noon+20*second, 7) // part of a group in which another entry was denied
 	l.Undo(a, noon+20*second, 7, true)
-	maybe := *a // Redis was asked for these and did not answer
+	maybe := *a // Redis was asked for these units and did not answer
 	maybe.Charged = true
 	l.Take(&maybe, outage, noon+20*second, 40)
 	l.Add(&maybe, noon+20*second, 50)
 	l.Take(&maybe, outage, noon+20*second, 6)
 	l.Undo(&maybe, noon+20*second, 6, true)
-	l.Return(a, noon+20*second, 4, true) // a refund of what Redis does not know
+	l.Return(a, noon+20*second, 4, true) // a refund of units that Redis does not know
 	l.Return(a, noon+20*second, 8, false)
 	if units, keys := l.Waiting(); units != 56 || keys != 1 {
 		t.Errorf("%d units of %d keys wait", units, keys)
@@ -72,7 +72,7 @@ func TestLaw11JournalHoldsWhatRedisDoesNotKnow(t *testing.T) {
 	}
 }
 
-// All keys come in turn, so many at a time.
+// Repeated calls return all keys in turn, a limited number at a time.
 func TestUnchargedGoesRound(t *testing.T) {
 	l, h := New[string](5000), local.NewHasher()
 	const keys = 1000
@@ -106,8 +106,7 @@ func TestUnchargedGoesRound(t *testing.T) {
 	}
 }
 
-// Law 7: a journal has no more lines than the table has records, and tells until when
-// what it lost matters.
+// Law 7: a journal has no more lines than the table has records. It tells until when lost lines matter.
 func TestLaw7JournalIsBounded(t *testing.T) {
 	l := New[string](ledgerWays)
 	l.RuleNumber("r")
@@ -130,8 +129,8 @@ func TestLaw7JournalIsBounded(t *testing.T) {
 	}
 }
 
-// Law 11: a key that Redis grants something does not evict one whose units are still to be charged there,
-// as long as there are others in the set, because for that a rule would settle for a window.
+// Law 11: a key to which Redis grants something does not evict a key whose units are still to be charged there, as
+// long as the set has other keys. Otherwise a rule would have to settle for a window.
 func TestLaw11WhatIsToBeChargedIsNotEvictedForWhatIs(t *testing.T) {
 	l := New[string](ledgerWays) // one set
 	l.RuleNumber("r")
@@ -143,7 +142,7 @@ func TestLaw11WhatIsToBeChargedIsNotEvictedForWhatIs(t *testing.T) {
 	grantedByRedis := func() {
 		l.Learn(account(), noon+second, Known{Granted: 2, Free: 98, Capacity: 100, Sliding: true})
 	}
-	l.Take(account(), outage, noon, 1) // the least, but uncharged
+	l.Take(account(), outage, noon, 1) // the fewest units, but uncharged
 	for range 3 * ledgerWays {
 		grantedByRedis()
 	}
@@ -164,8 +163,8 @@ func TestLaw11WhatIsToBeChargedIsNotEvictedForWhatIs(t *testing.T) {
 	}
 }
 
-// What is lost is told apart by rule, for as long as it is in a window; and if there are more rules
-// than numbers, of all that share one.
+// Losses are kept apart by rule, for as long as the lost units are in a window. If there are more rules than
+// numbers, a loss counts for all rules that share its number.
 func TestLaw11LossesAreOfTheirRules(t *testing.T) {
 	l := New[string](1)
 	for i := range ruleNumbers {
@@ -192,7 +191,7 @@ func TestLaw11LossesAreOfTheirRules(t *testing.T) {
 	notKnown := Debt[string]{Rule: l.RuleNumber("rule 8"), Key: "k"}
 	l.Lose(notKnown, noon+minute)
 	expect("and some are not known to be charged", noon, "rule 7", "rule 8")
-	l.Lose(notKnown, noon+second) // no less for it
+	l.Lose(notKnown, noon+second) // a shorter loss does not shorten the earlier one
 	expect("after one that is over sooner", noon+2*second, "rule 7", "rule 8")
 	expect("after their windows", noon+2*minute)
 	debts := l.Uncharged(all, 1, noon)
@@ -204,8 +203,8 @@ func TestLaw11LossesAreOfTheirRules(t *testing.T) {
 	expect("of a number that two have", noon, "one too many", "rule 0", "rule 7", "rule 8")
 }
 
-// Amnesia: each key is charged again once with what this instance granted since the
-// time that Redis has forgotten from; what waits to be charged anyway is part of it.
+// After amnesia, each key is charged again, once, with the units that this instance granted since the time from
+// which Redis has lost data. Units that wait to be charged anyway are part of them.
 func TestForgottenGrantsAreChargedAgainOnce(t *testing.T) {
 	a := &Account[string]{Hash: 7, Window: 160 * time.Second, Quota: 1000, Key: "key"}
 	outage := Outage{Number: 1, Cut: noon + 20*second, Fleet: 1}
@@ -231,7 +230,7 @@ func TestForgottenGrantsAreChargedAgainOnce(t *testing.T) {
 			t.Errorf("a second time: %+v", debts)
 		}
 	}
-	// Also if nobody uses the key before it is charged.
+	// The same holds if nobody uses the key before it is charged.
 	l := New[string](100)
 	l.Learn(a, noon, Known{Granted: 11, Free: 500, Capacity: 1000, Sliding: true})
 	l.Take(a, outage, noon, 100)
@@ -239,20 +238,20 @@ func TestForgottenGrantsAreChargedAgainOnce(t *testing.T) {
 	if debts := l.Uncharged(all, 64, noon+second); debtUnits(debts) != 111 {
 		t.Errorf("%+v, want 111", debts)
 	}
-	// New keys have nothing to be charged.
+	// New keys have no units to charge.
 	l.Learn(&Account[string]{Hash: 8, Window: time.Minute, Quota: 10, Key: "new"}, noon, Known{1, 9, 10, true})
 	if units, _ := l.Waiting(); units != 0 {
 		t.Errorf("%d units of a new key wait", units)
 	}
 }
 
-// Redis loses data several times: a key that was not used between is charged with what any of the losses
-// took, and one that was charged after the first is charged with what the second took.
+// Redis may lose data several times. A key that was not used in between is charged with the units that any of the
+// losses took. A key that was charged after the first loss is charged with the units that the second took.
 func TestForgottenGrantsOfSeveralLosses(t *testing.T) {
 	outage := Outage{Number: 1, Cut: noon, Fleet: 1}
 	for _, test := range []struct {
 		losses []int64
-		used   bool // after each
+		used   bool // whether the key is used after each loss
 		want   []int64
 	}{
 		{[]int64{noon + 10*second, noon + 20*second}, false, []int64{1110}},
@@ -286,8 +285,8 @@ func TestForgottenGrantsOfSeveralLosses(t *testing.T) {
 	}
 }
 
-// What was taken out to be charged, and is lost before it is known to be charged, is put into the
-// journal again, and only that.
+// If Redis loses data while a debt that was taken out is not known to be charged yet, the journal gets the debt's
+// lost units again, and only those. Remaining returns the other units.
 func TestRemainingDebts(t *testing.T) {
 	l := New[string](100)
 	a := &Account[string]{Hash: 7, Window: 160 * time.Second, Quota: 10_000, Key: "key"}
@@ -317,8 +316,8 @@ func TestRemainingDebts(t *testing.T) {
 	}
 }
 
-// Law 3: a debt that Redis refused is in the journal again as if it had never been taken out, less what
-// Redis has lost since, which is put there anyway, and what has left the window.
+// Law 3: a debt that Redis refused goes back into the journal as if it had never been taken out. Units that Redis
+// has lost since are left out, because the journal gets them anyway, and so are units that have left the window.
 func TestLaw3DebtsThatArePutBack(t *testing.T) {
 	const window = 160 * second // sub-windows of ten seconds
 	l := New[string](1)
@@ -378,7 +377,8 @@ func TestLaw3DebtsThatArePutBack(t *testing.T) {
 
 func all(int) bool { return true }
 
-// Law 11: what Redis has lost of a key is charged again after the key's next use, also if that is denied.
+// Law 11: the units of a key that Redis has lost are charged again after the key's next use, also if that is a
+// denial.
 func TestLaw11ADeniedRequestChargesWhatIsLost(t *testing.T) {
 	everything := func(int) bool { return true }
 	l := New[string](8)
@@ -396,7 +396,7 @@ func TestLaw11ADeniedRequestChargesWhatIsLost(t *testing.T) {
 	}
 }
 
-// Law 3: what is granted after a loss of data is not part of what is lost, also of a key that is new.
+// Law 3: units granted after a loss of data are not part of the lost units, also if the key is new.
 func TestLaw3WhatIsGrantedAfterALossIsNotChargedAgain(t *testing.T) {
 	everything := func(int) bool { return true }
 	l := New[string](8)
@@ -411,8 +411,8 @@ func TestLaw3WhatIsGrantedAfterALossIsNotChargedAgain(t *testing.T) {
 	}
 }
 
-// Law 3: the debts of a key whose record makes way are not charged to the key that takes its place, and no
-// longer wait.
+// Law 3: if a key's record makes way, its debts no longer wait, and are not charged to the key that takes its
+// place.
 func TestLaw3DebtsAreOfTheirKey(t *testing.T) {
 	everything := func(int) bool { return true }
 	l := New[string](1)
@@ -421,7 +421,7 @@ func TestLaw3DebtsAreOfTheirKey(t *testing.T) {
 		return &Account[string]{Hash: uint64(i), Window: time.Minute, Quota: 100, Key: strconv.Itoa(i), Owner: "owner of " + strconv.Itoa(i)}
 	}
 	want := map[string]int64{"9": 20}
-	l.Take(account(1), o, noon, 10) // the lightest
+	l.Take(account(1), o, noon, 10) // the key with the fewest units
 	for i := 2; i <= ledgerWays; i++ {
 		l.Take(account(i), o, noon, 50)
 		want[strconv.Itoa(i)] = 50
@@ -430,7 +430,7 @@ func TestLaw3DebtsAreOfTheirKey(t *testing.T) {
 	if units, keys := l.Waiting(); units != 50*(ledgerWays-1)+20 || keys != ledgerWays {
 		t.Errorf("%d units of %d keys wait", units, keys)
 	}
-	l.Forgotten(everything, math.MinInt64) // of which these are not known in Redis
+	l.Forgotten(everything, math.MinInt64) // changes nothing, because Redis does not know these units
 	for _, d := range l.Uncharged(everything, 100, noon) {
 		if units := debtUnits([]Debt[string]{d}); units != want[d.Key] || d.Owner != "owner of "+d.Key {
 			t.Errorf("%d units of %q, of %q; want %d", units, d.Key, d.Owner, want[d.Key])
@@ -445,7 +445,7 @@ func TestLaw3DebtsAreOfTheirKey(t *testing.T) {
 	}
 }
 
-// What has left its window, or was given back, no longer waits to be charged.
+// Units that have left their window, or were given back, no longer wait to be charged.
 func TestWhatWaitsIsWhatCounts(t *testing.T) {
 	l := New[string](8)
 	o := Outage{Number: 1, Cut: noon, Fleet: 1}
@@ -469,8 +469,8 @@ func TestWhatWaitsIsWhatCounts(t *testing.T) {
 	}
 }
 
-// Law 11: of a key that is not used for many losses of data, all is charged again that was lost since the
-// earliest of them; and how many losses are told apart is bounded (law 7).
+// Law 11: if a key is not used during many losses of data, all its units since the earliest loss are charged again.
+// The number of losses that are kept apart is bounded (law 7).
 func TestLaws7And11ManyLosses(t *testing.T) {
 	everything := func(int) bool { return true }
 	l := New[string](8)
@@ -498,8 +498,8 @@ func TestLaws7And11ManyLosses(t *testing.T) {
 	}
 }
 
-// A key that owes something owes it also at the moment at which what Redis has lost is added. Who looks just then would otherwise
-// take all for charged.
+// A key that owes units owes them also while the units that Redis has lost are being added. Otherwise a reader at
+// that moment would take all units for charged.
 func TestUnitsWaitWhileMoreAreAdded(t *testing.T) {
 	l := New[string](8)
 	a := &Account[string]{Hash: 7, Window: 160 * time.Second, Quota: 1000, Key: "key"}

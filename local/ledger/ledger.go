@@ -8,22 +8,22 @@ import (
 	"time"
 )
 
-// Ledger records this instance's own grants of about the last window, for each key, at all times,
-// and decides from these records when Redis cannot be reached. Because they are kept before an
-// outage too, its start grants no second quota. O is the type of the accounts' owners. It is safe for
-// concurrent use.
+// Ledger records this instance's own grants of about the last window, for each key, at all times, and
+// decides from these records when Redis cannot be reached. Because the records are kept before an outage
+// too, the start of an outage grants no second quota. O is the type of the accounts' owners. A Ledger is
+// safe for concurrent use.
 //
-// A record (record.go) is a sliding counter of 16 sub-windows in 64 bytes. The table has a fixed
-// number of them, in sets that are locked one by one. When a set is full, the record that says least of
-// its limit is evicted (record.weight), among those of rules that have at least as many records in the
-// set as the new record's rule (place). Its units become arrears of new keys of the set
-// (overflow.go). Apart from that, an absent record equals an empty one.
+// A record (record.go) is a sliding counter of 16 sub-windows in 64 bytes. The table has a fixed number
+// of records, in sets that are locked one by one. When a set is full, the record of least weight is
+// evicted (record.weight). Of the records with units, only those of rules that have at least as many
+// records in the set as the new record's rule are evicted (place). The evicted record's units become
+// arrears of new keys of the set (overflow.go). Apart from that, an absent record equals an empty one.
 //
-// This instance's part of a limit is computed in share.go; journal.go has what must be charged in
-// Redis afterwards.
+// The code in share.go computes this instance's part of a limit. The journal of what must be charged in
+// Redis afterwards is in journal.go.
 type Ledger[O any] struct {
 	sets  []ledgerSet
-	lines []*[ledgerWays]*line[O] // of the sets; here, as pointers in the sets would shift their records
+	lines []*[ledgerWays]*line[O] // of the sets; not in the sets, because pointers there would shift their records
 	mask  uint64
 
 	groups     groups
@@ -31,23 +31,24 @@ type Ledger[O any] struct {
 	journal    journal
 	losses     losses
 	rules      rules
-	overflows  []*overflow // of the sets; nil if nothing was evicted from one
+	overflows  []*overflow // of the sets; nil for a set that has evicted nothing
 }
 
-// Account is a key under its limit. Owner is returned with what must be charged in Redis (Debt), for
-// whoever charges it.
+// Account is a key under its limit. Owner is returned with the units that must be charged in Redis
+// (Debt), for the caller that charges them.
 type Account[O any] struct {
-	Hash   uint64        // salted, so that windows of different length have different records
+	Hash   uint64        // salted, so that windows of different lengths have different records
 	Window time.Duration // of the limit
 	Quota  int64         // of the whole fleet
 	Owner  O
 	Key    string
-	// Terms differ for owners that are to be charged in different ways, of the same limit, too: one by another algorithm.
+	// Terms differ for owners that are charged in different ways, even under the same limit: for example
+	// by another algorithm.
 	Terms uint64
-	// Rule is the number of the rule, see [Ledger.RuleNumber]: records are evicted for others of
-	// their rule first.
+	// Rule is the number of the rule; see [Ledger.RuleNumber]. Records are evicted first in favor of
+	// others of their own rule.
 	Rule uint8
-	// Charged says that grants may have been charged in Redis already, so they must not be charged
+	// Charged says that the grants may have been charged in Redis already, so they must not be charged
 	// there afterwards (law 3).
 	Charged bool
 }
@@ -64,8 +65,8 @@ const ledgerWays = 8 // records per set
 type ledgerSet struct {
 	mu      sync.Mutex // guards all but index, and the set's lines; see lock
 	index   int
-	tags    [ledgerWays]uint8 // of the records' hashes, so that usually one record is read and not all
-	rules   [ledgerWays]uint8 // of the records, see Account
+	tags    [ledgerWays]uint8 // parts of the records' hashes, so that usually one record is read, not all
+	rules   [ledgerWays]uint8 // the records' rules; see Account
 	credit  credit            // its size aligns the records to cache lines
 	records [ledgerWays]record
 }
@@ -85,14 +86,14 @@ func New[O any](keys int) *Ledger[O] {
 	return l
 }
 
-// Add records that cost units were granted at now without asking anyone.
+// Add records that cost units were granted at now, without asking whether they fit.
 func (l *Ledger[O]) Add(a *Account[O], now, cost int64) {
 	set, i := l.lock(a.Hash)
 	defer set.mu.Unlock()
 	if i < 0 {
 		i = l.place(set, l.newRecord(a), a.Rule, now, a.Charged)
 	} else {
-		l.heal(set, i, a) // first: if Redis has charged these units, it has not lost them
+		l.heal(set, i, a) // before adding: if Redis has charged these units, it has not lost them
 	}
 	newest := set.records[i].advance(subWindow(a.Window), now)
 	set.records[i].add(newest, cost)
@@ -101,10 +102,10 @@ func (l *Ledger[O]) Add(a *Account[O], now, cost int64) {
 	}
 }
 
-// Take grants cost units at now if this instance's own grants of the last window
-// leave room for them within its share of the limit.
+// Take grants cost units at now if this instance's own grants of the last window leave room for them
+// within its share of the limit.
 //
-// Grant.Free may be slightly too small, see credit.
+// Grant.Free may be slightly too small; see credit.
 func (l *Ledger[O]) Take(a *Account[O], o Outage, now, cost int64) Grant {
 	if o.Number != 0 && !a.Charged {
 		if left, ok := l.set(a.Hash).credit.spend(a.tag(o), now, cost); ok {
@@ -114,30 +115,30 @@ func (l *Ledger[O]) Take(a *Account[O], o Outage, now, cost int64) Grant {
 	return l.take(a, o, now, cost, cost, true)
 }
 
-// TakeUpTo is Take, but grants as much of the cost as there is room for.
+// TakeUpTo is Take, but grants as much of the cost as fits.
 func (l *Ledger[O]) TakeUpTo(a *Account[O], o Outage, now, cost int64) Grant {
 	return l.take(a, o, now, 1, cost, true)
 }
 
-// Reserve grants up to most units if at least least fit, until Redis has answered; then call Undo.
+// Reserve grants up to most units, if at least least units fit, until Redis has answered. Call Undo then.
 func (l *Ledger[O]) Reserve(a *Account[O], o Outage, now, least, most int64) Grant {
 	return l.take(a, o, now, least, most, false)
 }
 
-// Free returns the units that Take could grant now, and the time until a cost that does not fit
-// will.
+// Free returns the units that Take could grant now, and the time until a cost that does not fit now will
+// fit.
 func (l *Ledger[O]) Free(a *Account[O], o Outage, now, cost int64) (free int64, retryAfter time.Duration) {
 	g := l.take(a, o, now, cost, 0, false)
 	return g.Free, g.RetryAfter
 }
 
-// take grants up to most units if at least least are free. Units that were granted
-// for good, without Redis, are journaled.
+// take grants up to most units if at least least units are free. With journaled, the units are granted
+// for good, without Redis, and are added to the journal.
 func (l *Ledger[O]) take(a *Account[O], o Outage, now, least, most int64, journaled bool) Grant {
 	length := subWindow(a.Window)
 	set, i := l.lock(a.Hash)
 	defer set.mu.Unlock()
-	var fresh record // is stored only if it is not empty
+	var fresh record // stored only if it is not empty
 	r := &fresh
 	var owed arrears
 	if i >= 0 {
@@ -153,7 +154,7 @@ func (l *Ledger[O]) take(a *Account[O], o Outage, now, least, most int64, journa
 	used := r.used(newest, length, now)
 	reached := o.reached(quota, a.Window, now)
 	owed = owed.at(now)
-	// One unit is free nevertheless, so that no key is denied everything because of others' keys.
+	// One unit stays free, so that no key is denied everything because of other keys.
 	unrecorded := min(owed.units, reached-1)
 	free := max(0, reached-used-unrecorded)
 	switch {
@@ -178,7 +179,7 @@ func (l *Ledger[O]) take(a *Account[O], o Outage, now, least, most int64, journa
 		}
 		if journaled && !a.Charged {
 			l.journalAdd(set, i, a, now, newest, granted)
-			if o.Number != 0 { // otherwise the share is that of the moment
+			if o.Number != 0 { // otherwise the share changes from moment to moment
 				set.credit.issue(i, a.tag(o), (newest+1)*length, free-granted)
 			}
 		}
@@ -186,7 +187,7 @@ func (l *Ledger[O]) take(a *Account[O], o Outage, now, least, most int64, journa
 	return Grant{Granted: granted, Free: free - granted}
 }
 
-// Used returns the recorded units of the last window.
+// Used returns the units of the last window that are recorded for a key.
 func (l *Ledger[O]) Used(a *Account[O], now int64) int64 {
 	length := subWindow(a.Window)
 	set, i := l.lock(a.Hash)
@@ -198,16 +199,16 @@ func (l *Ledger[O]) Used(a *Account[O], now int64) int64 {
 	return r.used(r.advance(length, now), length, now)
 }
 
-// Return takes back up to the given units of those granted in the last window, the oldest first, so
-// that the rest leaves no earlier than it should. uncharged says that they were granted without
-// Redis; then they need not be charged there, if they have not been yet.
+// Return takes back up to the given number of units granted in the last window. It takes back the oldest
+// units first, so that the rest leaves no earlier than it should. uncharged says that the units were
+// granted without Redis; if they have not been charged there yet, they need not be charged.
 func (l *Ledger[O]) Return(a *Account[O], now, units int64, uncharged bool) {
 	l.takeBack(a, now, units, false, uncharged)
 }
 
-// Undo takes back units that have just been reserved, or with journaled, granted by Take. It
-// removes the newest units; if it removed the oldest, earlier units would leave later than without
-// the two calls, and later still with each repetition.
+// Undo takes back units that have just been reserved or, with journaled, granted by Take. It removes the
+// newest units. If it removed the oldest, earlier units would leave later than without the two calls, and
+// later still with each repetition.
 func (l *Ledger[O]) Undo(a *Account[O], now, units int64, journaled bool) {
 	l.takeBack(a, now, units, true, journaled && !a.Charged)
 }
@@ -220,7 +221,7 @@ func (l *Ledger[O]) takeBack(a *Account[O], now, units int64, newestFirst, journ
 	}
 	r := &set.records[i]
 	newest := r.advance(subWindow(a.Window), now)
-	first, step := newest+1, int64(1) // the positions go round: the oldest follows the newest
+	first, step := newest+1, int64(1) // positions are circular: the oldest follows the newest
 	if newestFirst {
 		first, step = newest+ledgerCounts, -1
 	}
@@ -237,12 +238,13 @@ func (l *Ledger[O]) takeBack(a *Account[O], now, units int64, newestFirst, journ
 }
 
 func (l *Ledger[O]) set(hash uint64) *ledgerSet {
-	// The low bits choose the shard of the denials' cache, and the next ones a place of its front.
+	// The low bits choose the shard of the denials' cache, and the next ones choose the place in its
+	// front.
 	return &l.sets[hash>>24&l.mask]
 }
 
-// Fetch has the processor fetch the record of a hash from main memory. Records that are fetched one after
-// another arrive at the same time, but those that are locked one after another do not.
+// Fetch makes the processor fetch the record of a hash from main memory. Records that are fetched one
+// after another arrive at the same time, but records that are locked one after another do not.
 func (l *Ledger[O]) Fetch(hash uint64) { l.set(hash).credit.tag.Load() }
 
 // find returns the position of a key's record, or -1.
@@ -259,15 +261,15 @@ func (l *Ledger[O]) newRecord(a *Account[O]) record {
 	return record{hash: a.Hash, size: recordSize(a.terms()), generation: uint8(l.generation.Load()), frozen: true}
 }
 
-// place stores a record in place of the one of the least weight: among those of its
-// own rule, and of rules that have at least as many records in the set as its own then would. So a
-// flood of keys of one rule evicts that rule's records, once it has its part of each set, and not
-// those of rules with fewer records, however little these have in their windows (law 11). Empty
-// records are evicted first.
+// place stores a record in place of the record of least weight. It evicts only records of the new
+// record's rule, and of rules that have at least as many records in the set as that rule would then have.
+// So once a flood of keys of one rule has its part of each set, it evicts that rule's records. It does
+// not evict records of rules with fewer records, however few units these have in their windows (law 11).
+// Empty records are evicted first.
 //
-// charged says that Redis knows of the new record's units. Then those whose units are still to be charged
-// there are evicted last: with them the rule would settle for a window, and without others only the next
-// outage grants less.
+// charged says that Redis knows of the new record's units. In that case, records with units that must
+// still be charged are evicted last. If such a record were lost, its rule would have to settle for a
+// window. If another record is lost, only the next outage grants less.
 func (l *Ledger[O]) place(set *ledgerSet, r record, rule uint8, now int64, charged bool) int {
 	own := set.recordsOf(rule) + 1
 	least, lightest, leastOwes := 0, math.Inf(1), true

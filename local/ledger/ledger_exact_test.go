@@ -12,8 +12,8 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// history is a record in full: every unit, with its time. A caller whose time is
-// before that of one who was served earlier is served at the latter, of course.
+// history is a complete record: every unit, with its time. A caller whose time is earlier than that of a caller
+// served before it counts at the later time.
 type history struct {
 	length        int64 // of a sub-window
 	latest        int64
@@ -26,8 +26,8 @@ func (h *history) add(now, cost int64) {
 	h.costs = append(h.costs, cost)
 }
 
-// used is the units in sub-windows that lie in the window, and the part of the
-// oldest one's that its overlap is of its length, rounded up.
+// used returns the units in the sub-windows that lie in the window, plus a part of the oldest sub-window's units:
+// the fraction of its length that overlaps the window. The sum is rounded up.
 func (h *history) used(now int64) int64 {
 	h.latest = max(h.latest, now)
 	current := h.latest / h.length
@@ -47,7 +47,7 @@ func (h *history) used(now int64) int64 {
 	return -up.Div(up, sum.Denom()).Int64()
 }
 
-// youngerThan is the units granted less than age ago.
+// youngerThan returns the units granted less than age ago.
 func (h *history) youngerThan(age int64) int64 {
 	sum := int64(0)
 	for i, stamp := range h.stamps {
@@ -58,7 +58,7 @@ func (h *history) youngerThan(age int64) int64 {
 	return sum
 }
 
-// drawLedgerLimit draws any valid window and quotas that some histories fill.
+// drawLedgerLimit draws any valid window, and a quota that some histories fill.
 func drawLedgerLimit(t *rapid.T) (window time.Duration, quota int64) {
 	window = time.Microsecond * time.Duration(rapid.OneOf(
 		rapid.Int64Range(limit.MinWindow.Microseconds(), 1010),
@@ -68,14 +68,13 @@ func drawLedgerLimit(t *rapid.T) (window time.Duration, quota int64) {
 	).Draw(t, "window"))
 	quota = rapid.OneOf(
 		rapid.Int64Range(1, 20),
-		rapid.Int64Range(1, 1000), // in total below what is rounded
+		rapid.Int64Range(1, 1000), // in total below the size at which counts are rounded
 	).Draw(t, "quota")
 	return window, quota
 }
 
-// drawLedgerPause draws the time until the next call: mostly until about when a
-// sub-window or a window ends. It is a little negative now and then: a caller that
-// read the clock earlier came later.
+// drawLedgerPause draws the time until the next call: mostly until about the end of a sub-window or a window. The
+// time is sometimes slightly negative, as if a caller that read the clock earlier arrived later.
 func drawLedgerPause(t *rapid.T, length int64, retry time.Duration) int64 {
 	return rapid.SampledFrom([]int64{
 		0, 0, 1, -1,
@@ -90,14 +89,14 @@ func drawLedgerPause(t *rapid.T, length int64, retry time.Duration) int64 {
 	}).Draw(t, "pause")
 }
 
-// Every answer is that of a plain sliding counter, computed from all units in exact
-// fractions, over random histories.
+// Over random histories, every answer is that of a plain sliding counter, computed from all units in exact
+// fractions.
 //
-// But from a credit it is that of the time when the credit was issued, less what was
+// An answer from a credit is an exception. It is the answer at the time when the credit was issued, less the units
 // granted since.
 //
-// Laws 1 and 11: so a unit is counted for at least a window less one sub-window, and
-// no window holds more than 2*quota-1 units.
+// Laws 1 and 11: therefore a unit counts for at least a window less one sub-window, and no window holds more than
+// 2*quota-1 units.
 func TestLedgerIsExact(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		window, quota := drawLedgerLimit(t)
@@ -124,7 +123,7 @@ func TestLedgerIsExact(t *testing.T) {
 			most := room
 			if exact {
 				l.settleCredits()
-			} else { // from a credit that a caller was given whose time is later
+			} else { // from a credit of a caller whose time is later
 				most = max(room, quota-h.used(h.latest))
 			}
 			ok, free, wait := take(l, hash, window, quota, now, cost)
@@ -142,7 +141,7 @@ func TestLedgerIsExact(t *testing.T) {
 			if free != room-cost && exact || free > most-cost || wait != 0 {
 				t.Fatalf("%d per %v: granted %d of %d, then %d free, retry after %v", quota, window, cost, room, free, wait)
 			}
-			// Without the definition of used: nothing is forgotten early.
+			// This check does not use the definition of used: no unit is forgotten early.
 			if recent := h.youngerThan((ledgerBuckets - 1) * h.length); recent+cost > quota {
 				t.Fatalf("%d per %v: granted %d after %d", quota, window, cost, recent)
 			}
@@ -155,8 +154,8 @@ func TestLedgerIsExact(t *testing.T) {
 	})
 }
 
-// A wait is exact: if nothing else happens, the cost is granted at its end, and not
-// a nanosecond before.
+// checkRetry checks that a wait is exact: if nothing else happens, the cost is granted at the end of the wait, and
+// not a nanosecond earlier.
 func checkRetry(t *rapid.T, l *Ledger[string], window time.Duration, quota, now, cost int64, wait time.Duration) {
 	if wait < 1 {
 		t.Fatalf("%d per %v: denied, retry after %v", quota, window, wait)
@@ -179,8 +178,8 @@ func cloneLedger(l *Ledger[string]) *Ledger[string] {
 	return c
 }
 
-// The bound of 2*quota-1 is reached, by who knows the sub-windows: a full quota at
-// the end of one, and all but a unit of another just before a window has passed.
+// The bound of 2*quota-1 is reached by a caller that knows the sub-windows. It takes a full quota at the end of a
+// sub-window, and all but one unit of another quota just before a window has passed.
 func TestLedgerWorstCaseIsReached(t *testing.T) {
 	const quota, window = 100, 160 * time.Second // sub-windows of 10 s
 	l := New[string](1)
@@ -196,8 +195,8 @@ func TestLedgerWorstCaseIsReached(t *testing.T) {
 	}
 }
 
-// Law 11: under steady load above the quota, any window holds about the quota: it
-// neither starves nor floods.
+// Law 11: under steady load above the quota, any window holds about the quota. The ledger grants neither much less
+// nor much more.
 func TestLedgerUnderSteadyLoad(t *testing.T) {
 	const quota, window = 1000, 10 * time.Second
 	l := New[string](1)

@@ -7,8 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Free says what Take would find, and charges nothing: not now, and not for any
-// later question.
+// Free returns what Take would find, and charges nothing, neither now nor for any later call.
 func TestFreeIsWhatTakeFinds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		window, quota := drawLedgerLimit(t)
@@ -36,7 +35,7 @@ func TestFreeIsWhatTakeFinds(t *testing.T) {
 	})
 }
 
-// sameTake checks that two ledgers answer the same.
+// sameTake checks that two ledgers give the same answer.
 func sameTake(t *rapid.T, a, b *Ledger[string], window time.Duration, quota, now, cost int64) {
 	grantedA, freeA, waitA := take(cloneLedger(a), 7, window, quota, now, cost)
 	grantedB, freeB, waitB := take(cloneLedger(b), 7, window, quota, now, cost)
@@ -45,8 +44,7 @@ func sameTake(t *rapid.T, a, b *Ledger[string], window time.Duration, quota, now
 	}
 }
 
-// Laws 1 and 11: units returned make no more free, then or later, than if they had
-// never been granted.
+// Laws 1 and 11: returned units free no more units, then or later, than if they had never been granted.
 func TestReturnFreesNoMoreThanWasGranted(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		window, quota := drawLedgerLimit(t)
@@ -78,7 +76,7 @@ func TestReturnFreesNoMoreThanWasGranted(t *testing.T) {
 	})
 }
 
-// A grant that is undone at once has not happened: every later answer is as before.
+// A grant that is undone at once has had no effect: every later answer is as before.
 func TestUndoLeavesNoTrace(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		window, quota := drawLedgerLimit(t)
@@ -101,8 +99,7 @@ func TestUndoLeavesNoTrace(t *testing.T) {
 	})
 }
 
-// drawReturnable draws a grant that is in the window and not all returned; -1 to
-// return nothing.
+// drawReturnable draws a grant that is in the window and not fully returned, or -1 to return nothing.
 func drawReturnable(t *rapid.T, h *history, window time.Duration) int {
 	var choices []int
 	for i, stamp := range h.stamps {
@@ -116,8 +113,8 @@ func drawReturnable(t *rapid.T, h *history, window time.Duration) int {
 	return rapid.SampledFrom(choices).Draw(t, "return")
 }
 
-// The oldest units are returned first, over as many sub-windows as it takes; never
-// more than there are.
+// The oldest units are returned first, from as many sub-windows as necessary. Never more units are returned than
+// there are.
 func TestReturnTakesTheOldestFirst(t *testing.T) {
 	const quota, window = 10, 160 * time.Second // sub-windows of 10 s
 	start := func() *Ledger[string] {
@@ -128,7 +125,7 @@ func TestReturnTakesTheOldestFirst(t *testing.T) {
 		return l
 	}
 	const now = noon + 25*second
-	// What is free when each of the three sub-windows has left the window.
+	// The fields are the units free at first, and when each of the three sub-windows has left the window.
 	for _, test := range []struct{ units, free, first, second, third int64 }{
 		{0, 1, 3, 6, 10},
 		{1, 2, 3, 6, 10},
@@ -152,13 +149,13 @@ func TestReturnTakesTheOldestFirst(t *testing.T) {
 		}
 	}
 	l := New[string](1)
-	l.Return(&Account[string]{Hash: 8, Window: window}, now, 5, true) // a key that was never used
+	l.Return(&Account[string]{Hash: 8, Window: window}, now, 5, true) // the key was never used
 	if free, _ := left(l, 8, window, quota, now, 1); free != quota {
 		t.Errorf("%d of %d free after a return to an unused key", free, quota)
 	}
 }
 
-// TakeUpTo grants exactly what Free says, up to the cost, in one step.
+// TakeUpTo grants in one step exactly the units that Free reports, up to the cost.
 func TestTakeUpToGrantsWhatIsFree(t *testing.T) {
 	l := New[string](8)
 	for _, step := range []struct{ cost, granted, free int64 }{{4, 4, 6}, {100, 6, 0}, {1, 0, 0}} {

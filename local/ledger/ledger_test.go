@@ -35,7 +35,7 @@ func TestLedgerSize(t *testing.T) {
 	}
 }
 
-// whole is an account of a fleet of one, whose share is all of the limit.
+// whole returns an account in a fleet of one, whose share is the whole limit.
 func whole(l *Ledger[string], hash uint64, window time.Duration, quota int64) (*Account[string], Outage) {
 	o := Outage{Number: 1, Fleet: 1}
 	set := l.set(hash)
@@ -65,7 +65,7 @@ func left(l *Ledger[string], hash uint64, window time.Duration, quota, now, cost
 	return l.Free(a, o, now, cost)
 }
 
-// 10 units per 160 s, which makes sub-windows of 10 s; noon is the start of one.
+// The limit is 10 units per 160 s, which makes sub-windows of 10 s. A sub-window starts at noon.
 func TestTake(t *testing.T) {
 	const quota, window = 10, 160 * time.Second
 	l := New[string](100)
@@ -79,13 +79,13 @@ func TestTake(t *testing.T) {
 		{0, 6, true, 4, 0},
 		{0, 5, false, 4, 160*time.Second + 1666666667}, // one of 6 units must leave: a sixth of 10 s
 		{0, 4, true, 0, 0},
-		{5 * second, 1, false, 0, 156 * time.Second}, // one of 10 units
+		{5 * second, 1, false, 0, 156 * time.Second}, // one of 10 units must leave: a tenth of 10 s
 		{160 * second, 1, false, 0, time.Second},
 		{161*second - 1, 1, false, 0, 1},
 		{161 * second, 1, true, 0, 0},
-		{165 * second, 4, true, 0, 0},                  // half of the 10 are left, and the one
-		{170 * second, 5, true, 0, 0},                  // none of the 10
-		{320 * second, 10, false, 0, 20 * time.Second}, // the last five, of noon and 170 s, must have left
+		{165 * second, 4, true, 0, 0},                  // half of the 10 are left, and the 1
+		{170 * second, 5, true, 0, 0},                  // none of the 10 are left
+		{320 * second, 10, false, 0, 20 * time.Second}, // the last five, of noon plus 170 s, must have left
 		{340 * second, 10, true, 0, 0},
 	} {
 		granted, free, retry := take(l, 7, window, quota, noon+test.after, test.cost)
@@ -96,8 +96,8 @@ func TestTake(t *testing.T) {
 	}
 }
 
-// Law 11: what was granted before Redis was lost counts, so an outage starts with
-// no second quota. It counts for its own key only.
+// Law 11: units granted before Redis was lost count, so an outage does not start with a second quota. They count
+// only for their own key.
 func TestGrantsBeforeTheOutageCount(t *testing.T) {
 	l := New[string](100)
 	add(l, 7, time.Minute, noon, 60)
@@ -111,15 +111,15 @@ func TestGrantsBeforeTheOutageCount(t *testing.T) {
 	if granted, free, _ := take(l, 8, time.Minute, 100, noon+2*second, 1); !granted || free != 99 {
 		t.Errorf("another key: granted %v, %d free", granted, free)
 	}
-	// Redis may have granted more than this instance's quota of it.
+	// Redis may have granted this instance more than the instance's quota.
 	add(l, 7, time.Minute, noon+3*second, 500)
 	if granted, free, _ := take(l, 7, time.Minute, 100, noon+3*second, 1); granted || free != 0 {
 		t.Errorf("1 of 100 after 600: granted %v, %d free", granted, free)
 	}
 }
 
-// A cost above the quota does not fit for as long as the quota is so small. That
-// can pass, as when the fleet shrinks.
+// A cost above the quota does not fit for as long as the quota is so small. The quota may grow, for example when
+// the fleet shrinks.
 func TestCostAboveTheQuota(t *testing.T) {
 	l := New[string](100)
 	for _, state := range []string{"never used", "used", "full"} {
@@ -132,8 +132,8 @@ func TestCostAboveTheQuota(t *testing.T) {
 	}
 }
 
-// Counts stop at their largest value instead of starting again at zero, and one
-// that has stopped leaves nothing free of any quota.
+// Counts stop at their largest value instead of starting again at zero. A count at its largest value leaves nothing
+// free of any quota.
 func TestCountsSaturate(t *testing.T) {
 	l := New[string](100)
 	for range 5 {
@@ -148,15 +148,15 @@ func TestCountsSaturate(t *testing.T) {
 	}
 }
 
-// Limits on bytes pass 32 bits: 10 GB a minute are 10 GB, to within a ten-thousandth.
-// What is rounded is rounded up.
+// Limits on bytes exceed 32 bits: 10 GB a minute are 10 GB, to within a ten-thousandth. Counts that are rounded are
+// rounded up.
 func TestLargeQuotas(t *testing.T) {
 	const quota, cost = 10_000_000_000, 7_000_000
 	const rounding = quota / 10_000
 	l := New[string](100)
 	granted := int64(0)
 	for i := range int64(2000) {
-		// Within several sub-windows.
+		// These calls fall into several sub-windows.
 		if ok, free, _ := take(l, 7, time.Minute, quota, noon+i*second/200, cost); ok {
 			granted += cost
 			if free > quota-granted || free < quota-granted-rounding {
@@ -199,8 +199,8 @@ func TestCoarseCountsForgetNothing(t *testing.T) {
 	})
 }
 
-// A set makes way for a new key where least is lost: first what has left its
-// window, then what has the fewest units.
+// A set makes room for a new key by evicting the record whose loss matters least: first one whose units have left
+// their window, then the one with the fewest units.
 func TestLeastIndebtedGoesFirst(t *testing.T) {
 	l := New[string](ledgerWays) // one set
 	units := func(hash uint64) int64 {
@@ -211,7 +211,7 @@ func TestLeastIndebtedGoesFirst(t *testing.T) {
 		}
 		return set.records[i].total()
 	}
-	add(l, 10, time.Second, noon-second, 5000) // much, but long past
+	add(l, 10, time.Second, noon-second, 5000) // many units, but long ago
 	for i := range uint64(ledgerWays - 1) {
 		add(l, 11+i, time.Minute, noon, int64(20+i))
 	}
@@ -231,7 +231,7 @@ func TestLeastIndebtedGoesFirst(t *testing.T) {
 	}
 }
 
-// A million keys, each used once, do not push out the few that are used much.
+// A million keys, each used once, do not evict the few keys that are used heavily.
 func TestHeavyKeysSurviveAttackers(t *testing.T) {
 	h := local.NewHasher()
 	l := New[string](4096)
@@ -250,8 +250,8 @@ func TestHeavyKeysSurviveAttackers(t *testing.T) {
 	}
 }
 
-// What Redis granted is recorded, and denials and grants of keys that the journal has a
-// line for are made, without allocating.
+// The ledger records Redis's grants without allocating. It also grants and denies without allocating, for keys that
+// have a line in the journal.
 func TestLedgerAllocatesNothing(t *testing.T) {
 	l := New[string](1000)
 	now := noon
@@ -275,10 +275,10 @@ func TestLedgerAllocatesNothing(t *testing.T) {
 	}
 }
 
-// Many goroutines at once get the quota of each key, not a unit more or less.
+// Many concurrent goroutines get exactly the quota of each key.
 func TestLedgerConcurrently(t *testing.T) {
 	const goroutines, tries, keys, quota = 8, 2000, 50, 100
-	l := New[string](1 << 16) // room enough that no key makes way
+	l := New[string](1 << 16) // enough room that no record is evicted
 	h := local.NewHasher()
 	var granted [keys]atomic.Int64
 	var wg sync.WaitGroup

@@ -2,22 +2,23 @@ package ledger
 
 import "sync/atomic"
 
-// losses say of which rules, and of which groups, units were lost that Redis should have been
-// charged for: because their line made way, or because it is not known whether they were charged.
+// losses say for which rules, and for which groups, units were lost that Redis should have been charged
+// for. They were lost because their line was evicted, or because nobody knows whether they were charged.
 type losses struct {
-	last    atomic.Int64              // when the last of them will have left its window
+	last    atomic.Int64              // when the last of the lost units will have left their window
 	inGroup []atomic.Int64            // the same by group
 	ofRule  [ruleNumbers]atomic.Int64 // the same by the number of the rule
 }
 
-// Loss is units of a rule that will never be charged in Redis. They have left their windows by
-// Until. Of rules that share a number, see [Ledger.RuleNumber], each is told in place of the others.
+// Loss says that units of a rule will never be charged in Redis. By Until, the units have left their
+// windows. If several rules share a number (see [Ledger.RuleNumber]), a loss of one is reported for each
+// of them.
 type Loss struct {
 	Rule  string
 	Until int64
 }
 
-// Lost tells what was lost of some groups and has not left its window at now.
+// Lost returns the losses in some groups whose units have not left their windows at now.
 func (l *Ledger[O]) Lost(in func(group int) bool, now int64) (lost []Loss) {
 	if l.losses.last.Load() <= now {
 		return nil
@@ -38,7 +39,7 @@ func (l *Ledger[O]) Lost(in func(group int) bool, now int64) (lost []Loss) {
 	return lost
 }
 
-// Lose says that units of a debt will not be charged. They have left their windows by then.
+// Lose records that units of a debt will not be charged. By gone, they have left their windows.
 func (l *Ledger[O]) Lose(d Debt[O], gone int64) { l.lose(d.Rule, d.Group, gone) }
 
 func (l *Ledger[O]) lose(rule uint8, group int, gone int64) {

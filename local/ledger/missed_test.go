@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// Law 11: what instances grant to requests that missed Redis comes on top of what Redis grants, while misses
-// are too few for settling and Redis is not charged for them. If the requests of all keys miss alike, it is
-// the same part of that as misses are of answers. If mostly those of one key do, each instance stops at the
-// limit, and so does Redis.
+// Law 11: while misses are too few for settling, the units that instances grant to requests that missed Redis come
+// on top of Redis's grants, and Redis is not charged for them. If requests for all keys miss equally often, the
+// extra units are to Redis's grants as misses are to answers. If mostly requests for one key miss, each instance
+// stops at the limit, and so does Redis.
 func TestLaw11MissesThatBeginNoSettling(t *testing.T) {
 	const window, quota, instances = 160 * time.Second, 400, 4
 	for _, test := range []struct {
@@ -20,7 +20,7 @@ func TestLaw11MissesThatBeginNoSettling(t *testing.T) {
 		{"none", 0, 1, 1},
 		{"fewer than a fifth", 0.19, 1.1, 1.3},
 		{"most of those of one key", 0.8, 3, instances + 1},
-		{"nearly all of those of one key", 0.98, 1, 1.3}, // Redis's replies count for nothing if it counts less than one's own
+		{"nearly all of those of one key", 0.98, 1, 1.3}, // replies that count less than the own grants are ignored
 	} {
 		rng := rand.New(rand.NewSource(1))
 		account := &Account[string]{Hash: 7, Window: window, Quota: quota, Charged: true}
@@ -28,7 +28,7 @@ func TestLaw11MissesThatBeginNoSettling(t *testing.T) {
 		for i := range fleet {
 			fleet[i] = New[string](1)
 		}
-		var redis, all []int64 // when units were granted
+		var redis, all []int64 // times at which units were granted
 		count := func(granted []int64, now int64) (n int64) {
 			for i := len(granted) - 1; i >= 0 && granted[i] > now-int64(window); i-- {
 				n++

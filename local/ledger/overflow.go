@@ -1,26 +1,26 @@
 package ledger
 
-// overflow describes the records of a set that were evicted while they had units in their windows.
-// A key without a record may have had one of them: if it were granted its share again, a flood of
-// keys would get any number of shares (law 11). So it starts with arrears of as many units as any
-// of those records had.
+// overflow describes the records of a set that were evicted while they had units in their windows. A key
+// without a record may have had one of them. If such a key were granted its share again, a flood of keys
+// would get any number of shares (law 11). So the key starts with arrears of as many units as any of
+// those records had.
 type overflow struct {
-	made [sizeClasses]arrears // of keys without a record, by size class
-	owed [ledgerWays]arrears  // of the records in the set
+	made [sizeClasses]arrears // arrears of keys without a record, by size class
+	owed [ledgerWays]arrears  // arrears of the keys that have a record in the set
 }
 
-// sizeClasses is the number of classes of limits that are distinguished: records evicted in one
+// sizeClasses is the number of classes of limits that are distinguished. Records that are evicted in one
 // class cause no arrears in another.
 const sizeClasses = 4
 
-// arrears are the most units that a key may have been granted in addition to those on its record:
-// units until gone, then those of later, until all have left their windows.
+// arrears are the most units that a key may have been granted in addition to those on its record: units
+// until gone, and after that later.units until later.gone, when all have left their windows.
 type arrears struct {
 	units, gone int64
 	later       struct{ units, gone int64 }
 }
 
-// at returns what is left of them at a moment.
+// at returns what is left of the arrears at a moment.
 func (d arrears) at(now int64) arrears {
 	if d.gone <= now {
 		d.units, d.gone = d.later.units, d.later.gone
@@ -32,10 +32,10 @@ func (d arrears) at(now int64) arrears {
 	return d
 }
 
-// over returns the time at which nothing is left.
+// over returns the time at which the arrears end.
 func (d arrears) over() int64 { return max(d.gone, d.later.gone) }
 
-// raise makes them at least the given units until gone.
+// raise makes the arrears at least the given units until gone.
 func (d *arrears) raise(units, gone int64) {
 	switch {
 	case units >= d.units && gone >= d.over():
@@ -47,7 +47,7 @@ func (d *arrears) raise(units, gone int64) {
 	}
 }
 
-// makeWay records the eviction of the record at position i, in favour of one of the given size.
+// makeWay records the eviction of the record at position i, in favor of a record of the given size.
 func (l *Ledger[O]) makeWay(set *ledgerSet, i int, size uint8, now int64) {
 	l.loseLine(set, i)
 	r, owed := &set.records[i], l.owed(set, size)
@@ -68,7 +68,7 @@ func (l *Ledger[O]) makeWay(set *ledgerSet, i int, size uint8, now int64) {
 	l.owe(set, i, owed)
 }
 
-// owed returns the arrears of a key without a record, whose record would be of this size.
+// owed returns the arrears of a key without a record. size is the size that its record would have.
 func (l *Ledger[O]) owed(set *ledgerSet, size uint8) arrears {
 	if o := l.overflows[set.index]; o != nil {
 		return o.made[size%sizeClasses]

@@ -8,8 +8,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Law 11: who floods the table with keys in an outage is not granted the share of a key again
-// whose record has made way: no more than a unit each time.
+// Law 11: a caller that floods the table with keys in an outage does not get the share of a key again whose record
+// was evicted. It gets at most one unit each time.
 func TestLaw11EvictedKeysStartWithADebt(t *testing.T) {
 	const quota = 100
 	o := Outage{Number: 1, Cut: noon, Fleet: 2}
@@ -21,7 +21,7 @@ func TestLaw11EvictedKeysStartWithADebt(t *testing.T) {
 			for l.Take(target, o, now, at).Granted > 0 {
 				granted += at
 			}
-			for i := range uint64(2 * ledgerWays) { // heavier ones, and new each time
+			for i := range uint64(2 * ledgerWays) { // keys with more units, and new ones each time
 				l.Take(&Account[string]{Hash: uint64(now) + i + 1, Window: time.Minute, Quota: quota, Key: "flood"}, o, now, quota/2)
 				l.Take(&Account[string]{Hash: uint64(now) + i + 1, Window: time.Minute, Quota: quota, Key: "flood"}, o, now, 1)
 			}
@@ -35,8 +35,9 @@ func TestLaw11EvictedKeysStartWithADebt(t *testing.T) {
 	}
 }
 
-// A debt is that of keys which come new to a set that overflowed, under a limit like that of what
-// made way, for as long as that is in its window; and never their last unit. Redis's word ends it.
+// Arrears apply only to keys that come new to a set that overflowed, if their limit is similar to that of the
+// evicted record, and as long as that record's units are in their window. They never take a key's last unit. A
+// reply from Redis ends them.
 func TestDebtsAreConfined(t *testing.T) {
 	const quota = 100
 	o := Outage{Number: 1, Cut: noon, Fleet: 1}
@@ -86,8 +87,8 @@ func TestDebtsAreConfined(t *testing.T) {
 	}
 }
 
-// A debt is at any time at least what any of the records that it is of had then, and at most what
-// some of them had while all of it was in its window.
+// At any time, arrears are at least the units that any of the evicted records has in its window then. They are at
+// most the units of a record that is in its window, or was until not long before.
 func TestDebtsCoverWhatMadeWay(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var d arrears
@@ -116,7 +117,7 @@ func TestDebtsCoverWhatMadeWay(t *testing.T) {
 	})
 }
 
-// Law 11: who takes the place of a key that was new itself may have had what both were granted.
+// Law 11: a key that takes the place of another new key may have been granted what both were granted.
 func TestLaw11DebtsAddUp(t *testing.T) {
 	const quota = 100
 	o := Outage{Number: 1, Cut: noon, Fleet: 1}
@@ -124,11 +125,11 @@ func TestLaw11DebtsAddUp(t *testing.T) {
 	account := func(i int) *Account[string] {
 		return &Account[string]{Hash: uint64(i), Window: time.Minute, Quota: quota, Key: fmt.Sprint(i)}
 	}
-	l.Take(account(1), o, noon, 10) // the lightest
+	l.Take(account(1), o, noon, 10) // the record with the fewest units
 	for i := 2; i <= ledgerWays; i++ {
 		l.Take(account(i), o, noon, 50)
 	}
-	// Each makes the one before it go, which is the lightest then.
+	// Each newcomer evicts the one before it, which has the fewest units then.
 	for i, test := range []struct{ take, free int64 }{{5, 100}, {20, 90}, {30, 90}, {1, 70}} {
 		newcomer := account(100 + i)
 		if free, _ := l.Free(newcomer, o, noon, 1); free != test.free {

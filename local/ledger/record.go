@@ -8,15 +8,15 @@ import (
 
 const (
 	ledgerBuckets = 16
-	ledgerCounts  = ledgerBuckets + 1 // the oldest sub-window overlaps the window in part
+	ledgerCounts  = ledgerBuckets + 1 // the oldest sub-window overlaps the window only in part
 )
 
-// A count has 16 bits. If one would overflow, the precision of all is halved.
+// A count has 16 bits. If one count would overflow, the precision of all counts is halved.
 const (
 	countMost = 1<<16 - 1
 	maxShift  = 32
-	// maxCount is the most units that a sub-window counts; with its rest rounded up, the count is
-	// still at most countMost.
+	// maxCount is the largest number of units that a sub-window counts. With its rest rounded up, the
+	// count is still at most countMost.
 	maxCount = countMost<<maxShift - 1
 )
 
@@ -26,22 +26,23 @@ type record struct {
 	hash uint64
 	// gone is the time at which the newest sub-window will have left the window.
 	gone int64
-	// The count of sub-window i, in units of 2^shift, is at position i mod ledgerCounts. rest has
-	// the units of the newest one below 2^shift, which are rounded up when the next one begins. So
-	// costs of 1 are counted exactly at any shift in the newest sub-window, and rounded up
+	// The count of sub-window i, in units of 2^shift, is at position i mod ledgerCounts. rest has the
+	// units of the newest sub-window below 2^shift. They are rounded up when the next sub-window begins.
+	// So at any shift, costs of 1 are counted exactly in the newest sub-window, and rounded up
 	// afterwards.
 	counts [ledgerCounts]uint16
-	part   uint16 // of the limit: see share.go
+	part   uint16 // part of the limit; see share.go
 	rest   uint32
 	at     uint32
 	shift  uint8
 	size   uint8 // see weight
-	// generation of Redis's data that has these grants, as far as Redis made or confirmed them.
+	// generation is the generation of Redis's data that has these grants, if Redis made or confirmed
+	// them.
 	generation uint8
 	frozen     bool
 }
 
-// terms are what a record must know of its limit.
+// terms are the facts about its limit that a record needs.
 type terms struct {
 	window time.Duration
 	quota  int64 // of the whole fleet
@@ -49,14 +50,14 @@ type terms struct {
 
 func (a *Account[O]) terms() terms { return terms{a.Window, a.Quota} }
 
-// recordSize returns the logarithm of a limit's quota and window, for weight.
+// recordSize returns the sum of the logarithms of a limit's quota and window, for weight.
 func recordSize(t terms) uint8 {
 	return uint8(bits.Len64(uint64(t.quota)) + bits.Len64(uint64(t.window)))
 }
 
-// weight measures what would be forgotten with the record: its units as a part of the quota, times
-// their remaining time as a part of the window. It is exact to within a factor of 4, apart from a
-// factor that is the same for all records.
+// weight measures what would be lost with the record: its units as a part of the quota, times their
+// remaining time as a part of the window. It is exact to within a factor of 4, apart from a factor that
+// is the same for all records.
 func (r *record) weight(now int64) float64 {
 	if r.gone <= now {
 		return 0
@@ -64,7 +65,7 @@ func (r *record) weight(now int64) float64 {
 	return math.Ldexp(float64(r.total())*float64(r.gone-now), -int(r.size))
 }
 
-// subWindow returns the length of a sub-window, rounded up, so that a record forgets late rather
+// subWindow returns the length of a sub-window, rounded up, so that a record forgets units late rather
 // than early.
 func subWindow(window time.Duration) int64 {
 	return (int64(window) + ledgerBuckets - 1) / ledgerBuckets
@@ -87,12 +88,12 @@ func (r *record) total() int64 {
 	return sum<<r.shift + int64(r.rest)
 }
 
-// sure returns the units that are certainly less than a window old: all but those of the sub-window
-// that the window overlaps in part.
+// sure returns the units that are certainly less than a window old. These are all units but those of the
+// sub-window that the window overlaps in part.
 func (r *record) sure(newest int64) int64 { return r.total() - r.count(newest+1) }
 
-// advance clears the sub-windows that have left the window by now, and returns the number of the
-// newest one. That may be later than now, if a caller with a later time came first.
+// advance clears the sub-windows that have left the window by now, and returns the number of the newest
+// one. The newest one may be later than now, if a caller with a later time came first.
 func (r *record) advance(length, now int64) (newest int64) {
 	newest = r.newest(length)
 	if now < (newest+1)*length {
@@ -100,7 +101,7 @@ func (r *record) advance(length, now int64) (newest int64) {
 	}
 	current := now / length
 	if r.rest > 0 {
-		r.counts[newest%ledgerCounts]++ // there is room: see add
+		r.counts[newest%ledgerCounts]++ // there is room; see add
 		r.rest = 0
 	}
 	if current-newest >= ledgerCounts {
@@ -118,7 +119,7 @@ func (r *record) advance(length, now int64) (newest int64) {
 // used returns the sliding-counter estimate of the units granted in the last window.
 func (r *record) used(newest, length, now int64) int64 {
 	total := r.total()
-	oldest := r.count(newest + 1) // the positions go round
+	oldest := r.count(newest + 1) // positions are circular
 	if oldest == 0 {
 		return total
 	}
@@ -129,14 +130,14 @@ func (r *record) used(newest, length, now int64) int64 {
 // wait returns the time until at most room units are in the window.
 func (r *record) wait(newest, length, now, room int64) time.Duration {
 	later := r.total()
-	for index := newest; ; index++ { // the last one leaves all of them behind
+	for index := newest; ; index++ { // after the last sub-window, no units are left
 		start := index * length
 		if later <= room {
 			return time.Duration(max(0, start-now))
 		}
 		oldest := r.count(index + 1)
 		if index == newest+ledgerBuckets {
-			oldest += int64(r.rest) // of the newest
+			oldest += int64(r.rest) // rest of the newest sub-window
 		}
 		if later-oldest <= room {
 			into := mulDivUp(length, later-room, oldest)
@@ -146,18 +147,18 @@ func (r *record) wait(newest, length, now, room int64) time.Duration {
 	}
 }
 
-// add counts cost units in the newest sub-window, up to what a count can hold.
+// add counts cost units in the newest sub-window, up to the capacity of a count.
 func (r *record) add(newest, cost int64) {
 	n := r.count(newest) + int64(r.rest)
 	n += min(cost, maxCount-n)
-	for n > countMost<<r.shift { // so that a rest can be rounded up
+	for n > countMost<<r.shift { // so that rest can be rounded up
 		r.coarser()
 	}
 	r.counts[newest%ledgerCounts] = uint16(n >> r.shift)
 	r.rest = uint32(n & (1<<r.shift - 1))
 }
 
-// coarser halves all counts, rounded up, except the newest, which the caller sets.
+// coarser halves all counts, rounded up, except the newest count, which the caller sets.
 func (r *record) coarser() {
 	for i, n := range r.counts {
 		r.counts[i] = n/2 + n%2
@@ -165,7 +166,7 @@ func (r *record) coarser() {
 	r.shift++
 }
 
-// remove takes up to n units out of sub-window index, and returns how many.
+// remove takes up to n units out of sub-window index, and returns how many it took.
 func (r *record) remove(newest, index, n int64) (removed int64) {
 	i := index % ledgerCounts
 	count := r.count(index)
@@ -184,7 +185,7 @@ func (r *record) remove(newest, index, n int64) (removed int64) {
 	return removed
 }
 
-// mulDivUp returns x*y/m rounded up. The product may exceed 64 bits, the result may not.
+// mulDivUp returns x*y/m rounded up. The product may exceed 64 bits, but the result must not.
 func mulDivUp(x, y, m int64) int64 {
 	hi, lo := bits.Mul64(uint64(x), uint64(y))
 	quotient, rest := bits.Div64(hi, lo, uint64(m))

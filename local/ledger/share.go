@@ -5,48 +5,50 @@ import (
 	"time"
 )
 
-// Outage has the parameters, besides its own grants, of this instance's share of a limit. While
-// Redis decides, all fields but Fleet are zero, and the share is that of the moment.
+// Outage has the parameters of this instance's share of a limit, other than its own grants. While Redis
+// decides, all fields but Fleet are zero, and the share changes from moment to moment.
 type Outage struct {
-	// Number identifies the outage; 0 means none.
+	// Number identifies the outage; 0 means no outage.
 	Number uint32
 	// Cut is the time at which the outage began.
 	Cut int64
 	// Fleet is the number of instances that share the limit.
 	Fleet int
-	// Newborn says that this process began without Redis, at Born. It may have replaced one that
-	// had used its share already, so its own share grows from a single unit to all of it within
+	// Newborn says that this process began without Redis, at Born. The process may have replaced one that
+	// had used its share already. So its own share grows from a single unit to the whole within
 	// ColdStart, or within the window if that is shorter.
 	Newborn   bool
 	Born      int64
 	ColdStart time.Duration
 }
 
-// Known is Redis's information about a key, from a reply that charged or denied units.
+// Known is what Redis says about a key, in a reply that charged or denied units.
 type Known struct {
 	Granted int64 // in this reply
-	// Free is how many units of Capacity are free. Capacity is 0 if Free cannot be used, because
-	// Redis does not know of all grants.
+	// Free is the number of units of Capacity that are free. Capacity is 0 if Free cannot be used,
+	// because Redis does not know of all grants.
 	Free, Capacity int64
-	// Sliding says that Capacity less Free are the units of the last window, or more. If not, the
-	// least that was free in the last window is used instead of what is free now.
+	// Sliding says that Capacity minus Free is at least the number of units of the last window. If it is
+	// false, the smallest number that was free in the last window is used instead of the number that is
+	// free now.
 	Sliding bool
 }
 
-// The share of an instance in an outage (law 11). own are its own grants of the last window at the
-// cut, and used those of the fleet in Redis's last reply, which is of the given age:
+// The share of an instance in an outage (law 11) is as follows. own is the instance's own grants of the
+// last window at the cut. used is the fleet's units in Redis's last reply, and age is the age of that
+// reply.
 //
 //	own + (limit - used)/fleet * (1 - age/window)
 //	limit/fleet                                     if the key is not known
-//	own, or what it was in the outage before but limit/fleet at most,
-//	whichever is larger                             if nothing was learnt since
+//	own, or the share of the outage before but at
+//	most limit/fleet, whichever is larger           if nothing was learned since
 //
-// Own grants sum to the limit at most, and used is no less than own. So whatever the
-// age, the shares sum to at most limit + limit - limit/fleet. It is fixed at the
-// key's first use after the cut.
+// The own grants of all instances add up to at most the limit, and used is no less than own. So whatever
+// the age, the shares add up to at most limit + limit - limit/fleet. The share is fixed at the key's
+// first use after the cut.
 
-// Learn records a reply of Redis: what it granted, and how much was free. It reports whether Redis
-// has lost data, because it counts less than half of what this instance alone was certainly
+// Learn records what a reply of Redis granted, and how much was free. It reports whether Redis has lost
+// data. That is so if Redis counts less than half of the units that this instance alone was certainly
 // granted. (It may count a little less because replies overtake each other.)
 func (l *Ledger[O]) Learn(a *Account[O], now int64, k Known) (forgotten bool) {
 	set, i := l.lock(a.Hash)
@@ -59,7 +61,7 @@ func (l *Ledger[O]) Learn(a *Account[O], now int64, k Known) (forgotten bool) {
 	}
 	l.heal(set, i, a)
 	r := &set.records[i]
-	idle := r.gone <= now // for a window
+	idle := r.gone <= now // no grants for a window
 	newest := r.advance(subWindow(a.Window), now)
 	if k.Granted > 0 {
 		r.add(newest, k.Granted)
@@ -78,7 +80,8 @@ func (l *Ledger[O]) Learn(a *Account[O], now int64, k Known) (forgotten bool) {
 
 const wholePart = 1<<16 - 1
 
-// learn records the free part of the limit from a reply. idle says that there was none for a window.
+// learn records the free part of the limit from a reply. idle says that there were no grants for a
+// window.
 func (r *record) learn(window time.Duration, now int64, idle bool, k Known) {
 	free := uint16(uint64(max(0, k.Free)) * wholePart / uint64(k.Capacity))
 	if !k.Sliding && !r.frozen && !idle && free > r.part && r.age(window, now) < 1 {
@@ -87,19 +90,21 @@ func (r *record) learn(window time.Duration, now int64, idle bool, k Known) {
 	r.part, r.at, r.frozen = free, ticks(window, now), false
 }
 
-// ticks returns a moment as a number of ticks, which are a 65,536th of the window, but a millisecond at
-// least. The number wraps around, and half of its range counts as the future: that is 32,768 windows, or
-// 24 days at least. By then a window has passed without a reply, so no grants of it are left.
+// ticks returns a moment as a number of ticks. A tick is a 65,536th of the window, but at least a
+// millisecond. The number wraps around, and half of its range counts as the future: that is at least
+// 32,768 windows or 24 days. By then, a window has passed without a reply, so no grants of the window are
+// left.
 func ticks(window time.Duration, now int64) uint32 { return uint32(now / int64(tick(window))) }
 
 func tick(window time.Duration) time.Duration { return max(time.Millisecond, window>>16) }
 
-// age returns how long before a moment the free part was learned, in windows, or 0 if it was after.
+// age returns how long before a moment the free part was learned, in windows. It is 0 if the part was
+// learned after it.
 func (r *record) age(window time.Duration, at int64) float64 {
 	return float64(max(0, int32(ticks(window, at)-r.at))) * float64(tick(window)) / float64(window)
 }
 
-// share returns this instance's part of the limit. In an outage it is fixed by the first call.
+// share returns this instance's part of the limit. In an outage, the first call fixes it.
 func (r *record) share(o Outage, t terms, now int64) int64 {
 	if o.Number == 0 {
 		return r.shareAt(o, t, now)
@@ -118,7 +123,7 @@ func (r *record) shareAt(o Outage, t terms, at int64) int64 {
 	own := r.used(r.advance(length, at), length, at)
 	switch {
 	case own == 0 || r.frozen && r.at == 0:
-		return max(1, t.quota/fleet) // Redis has said nothing of the key yet
+		return max(1, t.quota/fleet) // Redis has said nothing about the key yet
 	case r.frozen:
 		return max(own, min(shareOf(r.part, t.quota), t.quota/fleet))
 	}
@@ -126,8 +131,8 @@ func (r *record) shareAt(o Outage, t terms, at int64) int64 {
 	return min(t.quota, own+int64(free+0.5))
 }
 
-// spend subtracts units that were granted here, while Redis decides but did not answer in time,
-// from what was free. They are own grants from now on, which raise the share; otherwise each grant
+// spend subtracts units from the free part that were granted here while Redis decides but did not answer
+// in time. From now on they are own grants, which raise the share. Without the subtraction, each grant
 // would make room for the next one.
 func (r *record) spend(o Outage, t terms, now, units int64) {
 	if r.frozen {
@@ -141,7 +146,7 @@ func (r *record) spend(o Outage, t terms, now, units int64) {
 	}
 }
 
-// fresh returns the rest, at a moment, of the part that was free: it decreases with age.
+// fresh returns the fraction of the free part that is still used at a moment. It decreases with age.
 func (r *record) fresh(window time.Duration, at int64) float64 {
 	return 1 - min(1, r.age(window, at))
 }
@@ -151,29 +156,29 @@ func partOf(share, quota int64) uint16 {
 	return uint16((min(share, quota)*wholePart + quota - 1) / quota)
 }
 
-// shareOf is the inverse of partOf: exact for quotas of 16 bits, and above that too
-// large by less than the quota's 65,535th part.
+// shareOf is the inverse of partOf. It is exact for quotas of 16 bits. For larger quotas, the result is
+// too large by less than the quota's 65,535th part.
 func shareOf(part uint16, quota int64) int64 {
 	return max(1, int64(part)*quota/wholePart)
 }
 
-// coldStart returns how long the share of a limit takes to grow to all of it.
+// coldStart returns how long the share of a limit takes to grow to the whole.
 func (o *Outage) coldStart(window time.Duration) int64 {
 	return int64(min(o.ColdStart, window))
 }
 
-// reached returns how much of a share a process may use that began without Redis. It may have
-// replaced one that used its share just before, so this grows evenly with the time since it began
+// reached returns how much of a share may be used by a process that began without Redis. The process may
+// have replaced one that used its share just before, so the amount grows evenly with the time since Born
 // (law 11). A single unit is free at once.
 func (o *Outage) reached(share int64, window time.Duration, now int64) int64 {
 	since, all := now-o.Born, o.coldStart(window)
 	if !o.Newborn || since >= all {
 		return share
 	}
-	return max(1, mulDivUp(share, max(0, since), all)) // rounded up: the first unit at once
+	return max(1, mulDivUp(share, max(0, since), all)) // rounded up, so that the first unit is free at once
 }
 
-// reaches returns the time until that many units of a share may be used.
+// reaches returns the time until the given number of units of a share may be used.
 func (o *Outage) reaches(units, share int64, window time.Duration, now int64) time.Duration {
 	if !o.Newborn {
 		return 0

@@ -7,9 +7,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Law 11: whatever happened before the cut, and however old what each instance knows
-// is, the shares of a limit N among n instances sum to no more than N(2 - 1/n), but
-// for a unit each.
+// Law 11: whatever happened before the cut, and however old each instance's knowledge is, the shares of a limit N
+// among n instances sum to at most N(2 - 1/n), plus a unit for each instance.
 func TestLaw11SharesSumToTheirBound(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		window := rapid.SampledFrom([]time.Duration{time.Second, 10 * time.Second, time.Hour}).Draw(t, "window")
@@ -19,7 +18,7 @@ func TestLaw11SharesSumToTheirBound(t *testing.T) {
 		account := &Account[string]{Hash: 7, Window: window, Quota: quota}
 		o := Outage{Number: 1, Fleet: n}
 
-		redis := New[string](1) // all grants, decided as an instance would decide them
+		redis := New[string](1) // has all grants, decided as an instance would decide them
 		instances := make([]*Ledger[string], n)
 		for i := range instances {
 			instances[i] = New[string](1)
@@ -33,7 +32,7 @@ func TestLaw11SharesSumToTheirBound(t *testing.T) {
 			g := redis.Reserve(account, Outage{Number: 1, Fleet: 1}, now, cost, cost)
 			in.Learn(account, now, Known{Granted: g.Granted, Free: g.Free, Capacity: quota, Sliding: sliding})
 		}
-		// Then Redis is not heard in time any more.
+		// From here on, Redis does not answer in time.
 		for range rapid.IntRange(0, 40).Draw(t, "misses") {
 			cost := rapid.Int64Range(1, quota/4).Draw(t, "cost")
 			in := instances[rapid.IntRange(0, n-1).Draw(t, "instance")]
@@ -57,7 +56,7 @@ func TestLaw11SharesSumToTheirBound(t *testing.T) {
 	})
 }
 
-// What an instance may grant is what it did grant, and its part of what was free.
+// An instance's share is what it has granted itself, plus its part of the units that were free.
 func TestShare(t *testing.T) {
 	const window = 160 * time.Second
 	account := &Account[string]{Hash: 7, Window: window, Quota: 1000}
@@ -65,7 +64,7 @@ func TestShare(t *testing.T) {
 	for _, test := range []struct {
 		name           string
 		granted, free  int64
-		learnt         int64 // after noon
+		learnt         int64 // time after noon
 		sliding, again bool
 		want           int64
 	}{
@@ -87,7 +86,7 @@ func TestShare(t *testing.T) {
 		if g.Free > test.want-test.granted || g.Free < test.want-test.granted-1 {
 			t.Errorf("%s: %d free, want %d less %d", test.name, g.Free, test.want, test.granted)
 		}
-		// It is fixed, as of the cut: also if the key is asked for later.
+		// The share is fixed as of the cut, also if the key is first asked for later.
 		later := New[string](1)
 		if test.granted > 0 {
 			later.Learn(account, noon+test.learnt, Known{test.granted, test.free, 1000, test.sliding})
@@ -102,8 +101,8 @@ func TestShare(t *testing.T) {
 	}
 }
 
-// Law 11: what is granted because Redis was not heard in time is taken out of what was free.
-// It is an own grant, too; if it only counted as that, each one would make room for the next.
+// Law 11: units granted because Redis did not answer in time are subtracted from the units that were free. They are
+// also own grants; if they only counted as own grants, each would make room for the next.
 func TestLaw11MissesMakeNoRoomForMore(t *testing.T) {
 	const window = 160 * time.Second
 	account := &Account[string]{Hash: 7, Window: window, Quota: 1000, Charged: true}
@@ -126,7 +125,7 @@ func TestLaw11MissesMakeNoRoomForMore(t *testing.T) {
 			for range 1000 {
 				granted += l.Take(account, Outage{Fleet: 4}, noon+test.at*second, 1).Granted
 			}
-			// Under GCRA and the like what was free at the first reply had been used up.
+			// Under algorithms such as GCRA, the units that were free at the first reply have been used up.
 			if !sliding && test.at > 0 {
 				test.want = 0
 			}
@@ -137,12 +136,12 @@ func TestLaw11MissesMakeNoRoomForMore(t *testing.T) {
 	}
 }
 
-// What was held in the outage before is not used up by misses either.
+// Law 11: misses do not use up a share that was fixed in the outage before.
 func TestLaw11MissesLeaveAFixedShare(t *testing.T) {
 	account := &Account[string]{Hash: 7, Window: 160 * time.Second, Quota: 1000, Charged: true}
 	l := New[string](1)
 	l.Learn(account, noon, Known{Granted: 100, Free: 400, Capacity: 1000, Sliding: true})
-	l.Reserve(account, Outage{Number: 1, Cut: noon, Fleet: 4}, noon, 1, 0) // 200 is its share
+	l.Reserve(account, Outage{Number: 1, Cut: noon, Fleet: 4}, noon, 1, 0) // the share is 200
 	later := noon + 200*second
 	for range 100 {
 		l.Take(account, Outage{Fleet: 4}, later, 1)
@@ -152,8 +151,8 @@ func TestLaw11MissesLeaveAFixedShare(t *testing.T) {
 	}
 }
 
-// Under an algorithm whose used units are not those of a window, the least that was
-// free within one counts.
+// Under an algorithm whose used units are not those of a window, the smallest number of free units within a window
+// counts.
 func TestShareOfTheLeastThatWasFree(t *testing.T) {
 	const window = 160 * time.Second
 	account := &Account[string]{Hash: 7, Window: window, Quota: 1000}
@@ -173,25 +172,25 @@ func TestShareOfTheLeastThatWasFree(t *testing.T) {
 	}
 }
 
-// That is so however long the window is, and however long a key was not used: the time of a reply has
-// 32 bits only.
+// A share is right however long the window is, and however long the key was not used, although the time of a reply
+// has only 32 bits.
 func TestShareAfterALongTime(t *testing.T) {
 	const day = 24 * 60 * 60 * second
 	for _, test := range []struct {
 		window   time.Duration
 		idle     int64 // after a reply that left nothing free
-		used     int   // days of steady use after that, a few units a day
-		least    int64 // that must be free then
+		used     int   // days of steady use after that time, a few units a day
+		least    int64 // units that must be free afterwards
 		sliding  bool
 		sureFree bool
 	}{
-		{window: time.Minute, idle: 30 * day, least: 248},                   // the time of the reply seems to lie ahead
-		{window: time.Minute, idle: 45 * day, least: 248},                   // also
-		{window: 31 * 24 * time.Hour, used: 40, least: 180},                 // what was learned is older than the window
+		{window: time.Minute, idle: 30 * day, least: 248},                   // in 32 bits, the reply seems to lie in the future
+		{window: time.Minute, idle: 45 * day, least: 248},                   // likewise
+		{window: 31 * 24 * time.Hour, used: 40, least: 180},                 // the reply is older than the window
 		{window: 31 * 24 * time.Hour, used: 400, least: 180},                // long ago
-		{window: 366 * 24 * time.Hour, used: 300, least: 0, sureFree: true}, // still in the window
-		{window: 366 * 24 * time.Hour, used: 370, least: 100},               // no longer
-		{window: 31 * 24 * time.Hour, used: 400, least: 180, sliding: true}, // an algorithm that says what is free now
+		{window: 366 * 24 * time.Hour, used: 300, least: 0, sureFree: true}, // the reply is still in the window
+		{window: 366 * 24 * time.Hour, used: 370, least: 100},               // the reply is no longer in the window
+		{window: 31 * 24 * time.Hour, used: 400, least: 180, sliding: true}, // the algorithm says what is free now
 		{window: time.Minute, idle: 30 * day, used: 0, least: 248, sliding: true},
 	} {
 		account := &Account[string]{Hash: 7, Window: test.window, Quota: 1000}
@@ -212,7 +211,7 @@ func TestShareAfterALongTime(t *testing.T) {
 	}
 }
 
-// Replies that overtake each other are no amnesia; a count that has started again is.
+// Replies that overtake each other do not count as amnesia. A count that has started again does.
 func TestForgottenReplies(t *testing.T) {
 	account := &Account[string]{Hash: 7, Window: time.Minute, Quota: 1000}
 	for _, test := range []struct {
@@ -225,20 +224,20 @@ func TestForgottenReplies(t *testing.T) {
 		if forgotten := l.Learn(account, noon+second, Known{0, test.free, 1000, test.sliding}); forgotten != test.forgotten {
 			t.Errorf("%+v: forgotten %v", test, forgotten)
 		}
-		// What is free now says nothing then.
+		// A reply that counts less than the instance's own grants does not change the free part on record.
 		if r := &l.set(7).records[l.set(7).find(7)]; test.sliding && r.part != uint16(900*wholePart/1000) {
 			t.Errorf("%+v: learnt %d", test, r.part)
 		}
 	}
 }
 
-// Law 11: a process that began without Redis may have replaced one that used up its
-// share just before. Its own share grows evenly within its cold start, or the window if
-// that is shorter, from a unit that is free at once.
+// Law 11: a process that began without Redis may have replaced one that used up its share just before. Its own
+// share grows evenly within its cold start, or within the window if that is shorter, beginning with one unit that
+// is free at once.
 func TestLaw11RestartInAnOutageGrantsNoSecondShareAtOnce(t *testing.T) {
 	for _, test := range []struct {
 		window, coldStart time.Duration
-		after             int64 // seconds
+		after             int64 // in seconds
 		want              int64 // of a share of 250
 	}{
 		{160 * time.Second, 200 * time.Second, 0, 1},
@@ -262,7 +261,7 @@ func TestLaw11RestartInAnOutageGrantsNoSecondShareAtOnce(t *testing.T) {
 		if test.want == 250 {
 			continue
 		}
-		// What is not free yet is when it says.
+		// Units that are not free yet are free after the stated wait.
 		g := l.Take(account, o, at, 100)
 		if g.Granted != 0 || g.RetryAfter <= 0 {
 			t.Fatalf("%+v: then %+v", test, g)
@@ -282,9 +281,8 @@ func TestLaw11RestartInAnOutageGrantsNoSecondShareAtOnce(t *testing.T) {
 	}
 }
 
-// Law 11: instances that are added while Redis is away, and that never heard of the fleet,
-// add the limit over the size they assume, each; and no more in the first window than what
-// a cold start lets through.
+// Law 11: instances that are added while Redis is away, and that never heard of the fleet, each add the limit
+// divided by the fleet size that they assume. In the first window they add no more than a cold start allows.
 func TestLaw11ScalingUpInAnOutage(t *testing.T) {
 	const window, quota, members, added = 160 * time.Second, 12_800, 4, 8
 	account := &Account[string]{Hash: 7, Window: window, Quota: quota, Key: "key"}
@@ -292,7 +290,7 @@ func TestLaw11ScalingUpInAnOutage(t *testing.T) {
 		cut := noon + 160*second
 		var ledgers []*Ledger[string]
 		var outages []Outage
-		for range members { // all of them at their even part of the limit
+		for range members { // each uses its even part of the limit
 			l := New[string](1)
 			for at := noon; at < cut; at += second {
 				l.Learn(account, at, Known{Granted: quota / members / 160, Free: 0, Capacity: quota, Sliding: true})
@@ -304,7 +302,7 @@ func TestLaw11ScalingUpInAnOutage(t *testing.T) {
 			ledgers = append(ledgers, New[string](1))
 			outages = append(outages, Outage{Number: 1, Cut: began, Fleet: assumed, Newborn: true, Born: began, ColdStart: time.Minute})
 		}
-		var granted []int64 // a second
+		var granted []int64 // in each second
 		most, sum := int64(0), int64(0)
 		for at := cut; at < cut+600*second; at += second {
 			n := int64(0)
@@ -320,7 +318,7 @@ func TestLaw11ScalingUpInAnOutage(t *testing.T) {
 			}
 			most = max(most, sum)
 		}
-		bound := (quota + added*float64(quota)/float64(assumed)) * 17 / 16 // the ledger's own
+		bound := (quota + added*float64(quota)/float64(assumed)) * 17 / 16 // 17/16 is the ledger's own factor
 		if float64(most) > bound {
 			t.Errorf("assuming %d instances: %d units in a window, bound %.0f", assumed, most, bound)
 		}
@@ -330,8 +328,8 @@ func TestLaw11ScalingUpInAnOutage(t *testing.T) {
 	}
 }
 
-// A key that was granted before Redis ever replied has the share of an unknown one, and
-// not only what it used so far.
+// A key that was granted units before Redis ever replied has the share of an unknown key, and not only the units
+// that it has used so far.
 func TestShareOfAKeyThatRedisNeverSpokeOf(t *testing.T) {
 	l := New[string](8)
 	a := Account[string]{Hash: 7, Window: 10 * time.Second, Quota: 100}
@@ -344,8 +342,8 @@ func TestShareOfAKeyThatRedisNeverSpokeOf(t *testing.T) {
 	}
 }
 
-// If Redis is lost again before it spoke of the key once more, a share is neither cut down
-// to what happens to be in use, nor is there more than before, or than an even share.
+// If Redis is lost again before it has replied about the key, the share is not cut down to the units that happen to
+// be in use. Nor is it larger than before, or than an even share.
 func TestLaw11ShareInTheNextOutage(t *testing.T) {
 	l := New[string](8)
 	a := Account[string]{Hash: 7, Window: 10 * time.Second, Quota: 100}
@@ -354,7 +352,7 @@ func TestLaw11ShareInTheNextOutage(t *testing.T) {
 	if g := l.TakeUpTo(&a, first, noon, 100); g.Granted != 20 { // 10 + 80/4, of which 10 are used
 		t.Fatalf("%+v, want 20 units", g)
 	}
-	// Of the 30, 1 has been used in the last window when it begins.
+	// Of the share of 30, one unit has been used in the last window when the next outage begins.
 	again := noon + 20*second
 	if g := l.Take(&a, first, again, 1); g.Granted != 1 {
 		t.Fatalf("%+v", g)
@@ -373,8 +371,8 @@ func TestLaw11ShareInTheNextOutage(t *testing.T) {
 	}
 }
 
-// Law 11: who learnt nothing since the outage before may at least have what it granted itself, even if that
-// is more than its part of the limit.
+// Law 11: an instance that has learned nothing since the previous outage may at least keep what it granted itself,
+// even if that is more than its part of the limit.
 func TestLaw11OwnGrantsAreKeptInTheNextOutage(t *testing.T) {
 	l := New[string](8)
 	a := Account[string]{Hash: 7, Window: 10 * time.Second, Quota: 100}
@@ -392,7 +390,7 @@ func TestLaw11OwnGrantsAreKeptInTheNextOutage(t *testing.T) {
 	}
 }
 
-// A denial of a key that this instance was granted nothing of is no sign that Redis has lost data.
+// A denial for a key of which this instance was granted nothing does not mean that Redis has lost data.
 func TestDenialsOfUnknownKeysSayNothing(t *testing.T) {
 	l := New[string](8)
 	a := Account[string]{Hash: 7, Window: 10 * time.Second, Quota: 100}

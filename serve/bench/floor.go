@@ -12,7 +12,7 @@ import (
 	"github.com/tierlimit/tierlimit/serve/internal/transport"
 )
 
-// floor is a service that decides nothing: what gRPC takes by itself, set up as for this service.
+// floor is a service that decides nothing. It shows the cost of gRPC alone, with this service's options.
 type floor struct {
 	ratelimitv3.UnimplementedRateLimitServiceServer
 }

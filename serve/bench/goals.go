@@ -7,13 +7,13 @@ import (
 	"slices"
 )
 
-// goal is something that this service is to reach, and what was measured of it.
+// goal is a bound that this service must keep, and the measured figure.
 type goal struct {
 	work, figure string
 	bound        float64
-	atLeast      bool // else: at most
+	atLeast      bool // otherwise: at most
 	measured     float64
-	floor        float64 // the same of the empty handler, 0: not measured
+	floor        float64 // the empty handler's figure; 0: not measured
 }
 
 func (g *goal) met() bool {
@@ -23,10 +23,10 @@ func (g *goal) met() bool {
 	return g.measured <= g.bound
 }
 
-// errMissed is that everything was measured, and some goal was missed.
+// errMissed is returned if everything was measured and at least one goal was missed.
 var errMissed = errors.New("not all goals are met")
 
-// judge writes a table of goals. The error is errMissed if one was missed.
+// judge writes a table of goals. It returns errMissed if a goal was missed.
 func judge(w io.Writer, goals []goal) error {
 	fmt.Fprintf(w, "\n%-28s %-46s %8s %9s %9s\n", "load", "goal", "measured", "floor", "")
 	var err error
@@ -46,8 +46,8 @@ func judge(w io.Writer, goals []goal) error {
 	return err
 }
 
-// goalsBeside are those of a load beside the original: medians of the ratios within each round. The
-// floor says what the empty handler makes of them: no service in Go on gRPC can be much better.
+// goalsBeside returns the goals of a load that envoyproxy/ratelimit ran too. Figures are medians of the ratios within
+// each round. The floor is the empty handler's figure: no Go service on gRPC can be much better.
 func goalsBeside(work string, own, original, floor []result) []goal {
 	ratio := func(figure string, bound float64, atLeast bool, of func(result) float64) goal {
 		return goal{work: work, figure: figure, bound: bound, atLeast: atLeast,
@@ -60,7 +60,7 @@ func goalsBeside(work string, own, original, floor []result) []goal {
 	}
 }
 
-// medianRatio is 0 if there is nothing to compare.
+// medianRatio returns 0 if there is nothing to compare.
 func medianRatio(some, others []result, of func(result) float64) float64 {
 	var ratios []float64
 	for i := range min(len(some), len(others)) {
@@ -73,7 +73,7 @@ func medianRatio(some, others []result, of func(result) float64) float64 {
 	return ratios[len(ratios)/2]
 }
 
-// goalsStopped are those of a load while Redis is stopped.
+// goalsStopped returns the goals of a load while Redis is stopped.
 func goalsStopped(work string, r result) []goal {
 	return []goal{
 		{work: work, figure: "p99 in ms", bound: ms(deadline), measured: r.p99},

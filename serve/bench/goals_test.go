@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Ratios are those of rounds, and a missed goal is an error.
+// Each ratio compares figures of the same round, and a missed goal is an error.
 func TestGoals(t *testing.T) {
 	// The machine was half as fast in the second round.
 	own := []result{{rate: 350, cpu: 30, p99: 4}, {rate: 175, cpu: 60, p99: 8}, {rate: 350, cpu: 30, p99: 4}}

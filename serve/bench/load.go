@@ -15,9 +15,9 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// connection is an HTTP/2 connection with callers in a closed loop: each asks again as soon as
-// it has its answer. It does no more than must be done, so that the processor is left to what
-// is measured: a gRPC client would take as much of it as the server.
+// connection is an HTTP/2 connection with callers in a closed loop: each caller asks again as soon as it has its
+// answer. The connection does as little as possible, because a gRPC client would take as much processor time as the
+// server that is measured.
 type connection struct {
 	conn    net.Conn
 	out     *bufio.Writer
@@ -27,7 +27,7 @@ type connection struct {
 	next    uint32 // stream
 	callers map[uint32]*caller
 
-	messages [][]byte // to ask with
+	messages [][]byte // requests to choose from
 	random   *rand.Rand
 	unread   uint32 // bytes of data since the window was last opened
 
@@ -35,10 +35,10 @@ type connection struct {
 	errors int
 }
 
-// caller is one who asks, and waits for the answer.
+// caller sends a request and waits for the answer.
 type caller struct {
 	asked    time.Time
-	answered bool // with a message
+	answered bool // the answer has a message
 }
 
 func connect(address string, messages [][]byte, seed uint64) (*connection, error) {
@@ -63,7 +63,7 @@ func connect(address string, messages [][]byte, seed uint64) (*connection, error
 	return c, c.out.Flush()
 }
 
-// run has so many callers ask until a time, and waits for the last answers.
+// run runs the callers until the given time, and waits for the last answers.
 func (c *connection) run(callers int, until time.Time) error {
 	for range callers {
 		if err := c.ask(&caller{}); err != nil {
@@ -157,7 +157,7 @@ func (c *connection) handle(frame http2.Frame, until time.Time) error {
 	return c.ask(who)
 }
 
-// message is a request as gRPC sends it.
+// message returns a request in gRPC's framing.
 func message(m proto.Message) ([]byte, error) {
 	text, err := proto.Marshal(m)
 	if err != nil {

@@ -1,6 +1,6 @@
-// Command bench puts tierlimit-serve beside envoyproxy/ratelimit: the same load on each, in
-// turns, on a Redis of its own each; and measures it while its Redis is stopped. It ends with a
-// table of goals, and with status 1 if one of them was missed.
+// Command bench compares tierlimit-serve with envoyproxy/ratelimit. It runs the same load on each in turn, each with
+// a Redis of its own, and then measures tierlimit-serve while its Redis is stopped. It prints a table of goals at the
+// end, and exits with status 1 if a goal was missed.
 //
 //	go -C serve run ./bench -original PATH
 package main
@@ -57,11 +57,11 @@ func main() {
 	}
 }
 
-// side is a server that is measured.
+// side is a server under measurement.
 type side struct {
 	name        string
 	pid         int
-	redis       int // its process, 0: none
+	redis       int // process ID; 0: none
 	address     string
 	connections int
 }
@@ -98,7 +98,7 @@ func run(original, own string, lasts time.Duration, rounds, connections int, flo
 	var goals []goal
 	var sides []*side
 	for _, b := range binaries {
-		s, end, err := start(b[0], b[1], dir, connections, 5*time.Second) // so that Redis decides all
+		s, end, err := start(b[0], b[1], dir, connections, 5*time.Second) // long, so that Redis decides all
 		if err != nil {
 			return err
 		}
@@ -156,7 +156,7 @@ func (r result) print(name string, callers, values int) {
 	}
 }
 
-// start starts a side. The deadline is that of this service's decisions.
+// start starts a server with its own Redis. The deadline is for this service's decisions.
 func start(name, binary, dir string, connections int, deadline time.Duration) (*side, func(), error) {
 	redis, endRedis, err := redistest.StartForExample()
 	if err != nil {
@@ -197,7 +197,7 @@ func start(name, binary, dir string, connections int, deadline time.Duration) (*
 	return s, end, nil
 }
 
-// pidOf asks Redis for its process.
+// pidOf returns the process ID of a Redis, or 0 if it cannot find out.
 func pidOf(redis redistest.Endpoint) int {
 	connection, err := net.Dial("tcp", redis.Addr())
 	if err != nil {
@@ -232,7 +232,7 @@ func request(value string) *ratelimitv3.RateLimitRequest {
 	}}
 }
 
-// result is what was measured: decisions a second, ms, µs of CPU for each decision.
+// result is a measurement: decisions per second, latencies in ms, and CPU time per decision in µs.
 type result struct {
 	rate, p50, p99, cpu, redis float64
 	errors                     int
@@ -287,7 +287,7 @@ func (s *side) measure(callers, values int, lasts time.Duration) (result, error)
 func ms(d time.Duration) float64     { return d.Seconds() * 1e3 }
 func micros(d time.Duration) float64 { return d.Seconds() * 1e6 }
 
-// cpuOf is the processor time that a process has taken.
+// cpuOf returns the processor time that a process has taken.
 func cpuOf(pid int) time.Duration {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -300,7 +300,7 @@ func cpuOf(pid int) time.Duration {
 	return time.Duration(user+system) * 10 * time.Millisecond
 }
 
-// median is of each number by itself.
+// median returns the median of each figure separately.
 func median(all []result) result {
 	of := func(number func(result) float64) float64 {
 		var numbers []float64

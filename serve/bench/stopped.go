@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// deadline of a decision, as it is by default.
+// deadline is the default deadline of a decision.
 const deadline = 15 * time.Millisecond
 
 // measureStopped measures this service while its Redis is stopped.
@@ -17,12 +17,12 @@ func measureStopped(binary, dir string, connections, callers, values int, lasts 
 		return result{}, err
 	}
 	defer end()
-	// As users do, it has decided with Redis before.
+	// As in production, the service has decided with Redis before.
 	if _, err := s.measure(callers, values, lasts/2); err != nil {
 		return result{}, err
 	}
 	if out, err := exec.Command("kill", "-STOP", strconv.Itoa(s.redis)).CombinedOutput(); err != nil {
 		return result{}, fmt.Errorf("stopping Redis, process %d: %w: %s", s.redis, err, out)
 	}
-	return s.measure(callers, values, lasts) // ending Redis works also on a process that is stopped
+	return s.measure(callers, values, lasts) // Redis can be ended even while it is stopped
 }

@@ -1,5 +1,5 @@
-// Package chart is the style of the benchmarks' pictures: readable on a light and on a dark page,
-// whose background is theirs.
+// Package chart is the style of the benchmarks' pictures. Their background is transparent, and they are readable on
+// light and on dark pages.
 package chart
 
 import (
@@ -12,7 +12,7 @@ import (
 	"gonum.org/v1/plot/vg/vgsvg"
 )
 
-// The colours of what is measured.
+// The colors of the curves.
 var (
 	Blue   = color.RGBA{0x3b, 0x82, 0xf6, 0xff}
 	Orange = color.RGBA{0xea, 0x7a, 0x1a, 0xff}
@@ -43,7 +43,7 @@ func New(title, x, y string) *plot.Plot {
 	return p
 }
 
-// SVG is what was drawn, for readers without its fonts, too.
+// SVG returns the drawing in a form that also works for readers without its fonts.
 func SVG(canvas *vgsvg.Canvas) (string, error) {
 	var svg strings.Builder
 	if _, err := canvas.WriteTo(&svg); err != nil {

@@ -1,5 +1,4 @@
-// Package proxy stands between a client and Redis, and does to what passes what networks do. It is
-// toxiproxy.
+// Package proxy is a proxy between a client and Redis that simulates faults of a network. It uses toxiproxy.
 package proxy
 
 import (
@@ -11,8 +10,7 @@ import (
 	"github.com/rs/zerolog"
 )
 
-// Proxy passes connections on to a server. Stop ends them all, which looks like the server's end
-// to who is connected.
+// Proxy forwards connections to a server. Stop ends all of them, which looks to clients as if the server had ended.
 type Proxy struct{ *toxiproxy.Proxy }
 
 // Start starts a proxy on loopback.
@@ -22,13 +20,13 @@ func Start(server string) (Proxy, error) {
 	return p, p.Start()
 }
 
-// Addr is the address that it listens at.
+// Addr returns the address at which the proxy listens.
 func (p Proxy) Addr() string { return p.Listen }
 
-// Drop lets connections stand and be made, and silently loses what is sent, both ways.
+// Drop keeps connections open and accepts new ones, but silently discards all data, in both directions.
 func (p Proxy) Drop() error { return p.add("timeout", `{"timeout": 0}`) }
 
-// Delay holds up what is sent, each way, by so many ms and up to that much more.
+// Delay delays all data, in each direction, by ms milliseconds and up to jitter more.
 func (p Proxy) Delay(ms, jitter int) error {
 	return p.add("latency", fmt.Sprintf(`{"latency": %d, "jitter": %d}`, ms, jitter))
 }
@@ -43,5 +41,5 @@ func (p Proxy) add(kind, attributes string) error {
 	return nil
 }
 
-// Heal takes away what Drop or Delay did. Connections that lost something are closed.
+// Heal ends the effect of Drop or Delay. Connections that have lost data are closed.
 func (p Proxy) Heal() { p.Toxics.ResetToxics(context.Background()) }

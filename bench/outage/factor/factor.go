@@ -1,4 +1,4 @@
-// Package factor measures what a fleet let through, in exact sliding windows.
+// Package factor measures how much a fleet admitted, in exact sliding windows.
 package factor
 
 import (
@@ -7,17 +7,17 @@ import (
 	"sort"
 )
 
-// Grant is units admitted at one moment, in µs on a clock that all share.
+// Grant is units admitted at one moment, in µs on a clock that all processes share.
 type Grant struct{ At, Units int64 }
 
-// Sort puts grants in order of time, as the functions of this package need them.
+// Sort sorts grants by time, which the other functions of this package require.
 func Sort(grants []Grant) {
 	slices.SortFunc(grants, func(a, b Grant) int { return int(a.At - b.At) })
 }
 
-// Most is the most units in any half-open window of the given length that ends
-// right after a grant at a time in [from, to), and when that window ends. Wherever
-// such a window is, sliding it to end right after its last grant loses nothing.
+// Most returns the most units in any half-open window of the given length that ends right after a grant at a time in
+// [from, to), and when that window ends. Other windows need no check: sliding a window so that it ends right after
+// its last grant loses no units.
 func Most(grants []Grant, window, from, to int64) (units, end int64) {
 	oldest, sum := 0, int64(0)
 	for _, g := range grants {
@@ -33,13 +33,13 @@ func Most(grants []Grant, window, from, to int64) (units, end int64) {
 	return units, end
 }
 
-// Least is the fewest units in any half-open window of the given length that lies
-// wholly in [from, to); ok is false if none does.
+// Least returns the fewest units in any half-open window of the given length that lies wholly in [from, to). ok is
+// false if there is no such window.
 func Least(grants []Grant, window, from, to int64) (units int64, ok bool) {
 	if to-from < window {
 		return 0, false
 	}
-	sums := make([]int64, len(grants)+1) // of the grants before each
+	sums := make([]int64, len(grants)+1) // prefix sums: units before each grant
 	for i, g := range grants {
 		sums[i+1] = sums[i] + g.Units
 	}
@@ -52,8 +52,7 @@ func Least(grants []Grant, window, from, to int64) (units int64, ok bool) {
 			units = min(units, before(start+window)-before(start))
 		}
 	}
-	// Slid to the right until it is about to gain a grant, or has just lost one, a
-	// window has the fewest.
+	// A window has the fewest units when it is about to gain a grant on the right, or has just lost one on the left.
 	count(from)
 	count(to - window)
 	for _, g := range grants {

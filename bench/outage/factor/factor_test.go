@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Both are compared with looking at every window there is.
+// Most and Least agree with an inspection of every window.
 func TestEveryWindow(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var grants []Grant

@@ -7,10 +7,9 @@ import (
 	"time"
 )
 
-// boundGarbage chooses how much garbage there may be before it is collected, by the size of what
-// lives, until ctx ends.
+// boundGarbage sets Go's garbage collection percentage by the size of the live heap, again and again until ctx ends.
 func boundGarbage(ctx context.Context) {
-	ticker := time.NewTicker(100 * time.Millisecond) // a large configuration is read within a second
+	ticker := time.NewTicker(100 * time.Millisecond) // reading a large configuration takes less than a second
 	defer ticker.Stop()
 	live := []metrics.Sample{{Name: "/gc/heap/live:bytes"}}
 	for chosen := 0; ; {
@@ -27,13 +26,13 @@ func boundGarbage(ctx context.Context) {
 	}
 }
 
-// mostGarbage is the number of bytes of garbage that there may be even if as much does not live.
+// mostGarbage is how many bytes of garbage may accumulate even if the live heap is smaller.
 const mostGarbage = 128 << 20
 
-// garbagePercent is how much garbage there may be, in percent of what lives. With a small
-// configuration a few MB live, so that by Go's default, 100, a collection would come every few ms:
-// there may be four times as much. With tens of thousands of limits that would be most of the
-// process's memory, and collections are rare in any case.
+// garbagePercent returns how much garbage may accumulate, in percent of the live heap. With a small configuration the
+// live heap is a few MB, and by Go's default, 100, a collection would come every few ms, so up to four times the live
+// heap is allowed. With tens of thousands of limits, that much garbage would be most of the process's memory, and
+// collections are rare in any case.
 func garbagePercent(live uint64) int {
 	percent := mostGarbage * 100 / max(1, live)
 	return int(min(max(percent-percent%50, 100), 400))

@@ -1,5 +1,5 @@
-// Command tierlimit-serve is a rate limit service for Envoy: a drop-in for
-// envoyproxy/ratelimit. It is set by the same environment variables, see docs/serve.md.
+// Command tierlimit-serve is a rate limit service for Envoy, and a drop-in replacement for envoyproxy/ratelimit. It
+// is configured by the same environment variables, see docs/serve.md.
 //
 //	tierlimit-serve                                 serve
 //	tierlimit-serve -try 'domain=d,key=value'       ask a service that runs
@@ -33,7 +33,7 @@ Flags:
 `
 
 func main() {
-	tiered.LogOfRedis(nil) // the limiter says itself what is wrong
+	tiered.LogOfRedis(nil) // the limiter logs errors of Redis itself
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	err := run(ctx, os.Args[1:], os.Environ(), os.Stdout, os.Stderr)
 	stop()
@@ -60,7 +60,7 @@ func run(ctx context.Context, args, environ []string, stdout, stderr io.Writer) 
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	// envoyproxy/ratelimit's docker-compose files say "command: /bin/ratelimit", which comes behind
+	// envoyproxy/ratelimit's docker-compose files say "command: /bin/ratelimit", which arrives as an argument after
 	// the image's entry point.
 	itself := flags.NArg() == 1 && path.Base(flags.Arg(0)) == "ratelimit"
 	if flags.NArg() > 0 && !itself {

@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// Flags that do not say what to do are told, and start no service.
+// Flags that do not say what to do are an error, and start no service.
 func TestFlags(t *testing.T) {
 	ended, end := context.WithCancel(t.Context())
-	end() // a service that starts ends at once, without an error
+	end() // a service that starts would end at once, without an error
 	for args, want := range map[string]string{
 		"-check=":                            "neither -check nor -try",
 		"-overlay=f":                         "neither -check nor -try",
@@ -26,7 +26,7 @@ func TestFlags(t *testing.T) {
 		"-chekc=dir":                         "flag provided but not defined",
 		"config":                             `unknown argument "config"`,
 		"/bin/ratelimit x":                   `unknown argument "/bin/ratelimit"`,
-		"/bin/ratelimit":                     "PORT is", // as of docker-compose files: it serves
+		"/bin/ratelimit":                     "PORT is", // as in docker-compose files: it serves
 		"":                                   "PORT is",
 	} {
 		err := run(ended, strings.Fields(args), []string{"PORT=x"}, io.Discard, io.Discard)
@@ -36,7 +36,7 @@ func TestFlags(t *testing.T) {
 	}
 }
 
-// With little that lives there is four times as much garbage, with much no more than that.
+// A small live heap may have four times as much garbage, and a large one no more than its own size.
 func TestGarbage(t *testing.T) {
 	for live, want := range map[uint64]int{
 		0: 400, 4 << 20: 400, 32 << 20: 400, 40 << 20: 300, 64 << 20: 200, 100 << 20: 100, 1 << 40: 100,
@@ -47,7 +47,7 @@ func TestGarbage(t *testing.T) {
 	}
 }
 
-// The percentage is set, and set anew when more lives.
+// The percentage is set, and lowered when the live heap grows.
 func TestGarbageIsBounded(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(100))
 	percent := func() uint64 {
@@ -73,7 +73,7 @@ func TestGarbageIsBounded(t *testing.T) {
 		end()
 		<-ended
 	}()
-	runtime.GC() // what tests before have left does not live
+	runtime.GC() // removes what earlier tests have left
 	become(400)
 	large := make([]byte, 200<<20)
 	runtime.GC()

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// The least limit of a control group and those above it counts, of both versions, inside a container and
-// outside.
+// The least limit of a control group and its ancestors counts, under both versions of control groups, inside a
+// container and outside.
 func TestMemoryOfControlGroups(t *testing.T) {
 	for name, c := range map[string]struct {
 		own   string
@@ -44,8 +44,8 @@ func TestMemoryOfControlGroups(t *testing.T) {
 	}
 }
 
-// Before a service starts, Go's runtime is told nine tenths of the limit; nothing if there is none, or if
-// GOMEMLIMIT says how much.
+// Before a service starts, Go's memory limit is set to nine tenths of the container's limit. It is not set if there
+// is no limit, or if GOMEMLIMIT is set.
 func TestMemoryIsBounded(t *testing.T) {
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(math.MaxInt64))
 	defer func(root, own string) { cgroups, ownGroups = root, own }(cgroups, ownGroups)

@@ -79,7 +79,7 @@ func TestBrokenFiles(t *testing.T) {
 	}
 }
 
-// bomb is a few lines of aliases that stand for a billion values.
+// bomb returns a few lines of aliases that expand to a billion values.
 func bomb() string {
 	var b strings.Builder
 	b.WriteString("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n")
@@ -90,7 +90,7 @@ func bomb() string {
 	return b.String()
 }
 
-// Causes can be told apart, several mistakes are told at once, and not without end.
+// Causes can be told apart, and an error lists several mistakes, up to a bound.
 func TestSeveralMistakes(t *testing.T) {
 	_, err := Load(t.Context(), []File{
 		{"a.yaml", []byte("domain: a\ndescriptors: [{key: k, rate_limit: {unit: day, algorithm: x}}, {value: v}]")},
@@ -107,7 +107,7 @@ func TestSeveralMistakes(t *testing.T) {
 	}
 }
 
-// Whatever a file holds, it is read or refused.
+// Any file is either read or refused with ErrInvalid.
 func FuzzLoad(f *testing.F) {
 	f.Add([]byte(nested))
 	f.Add([]byte("a: &a [*a]"))

@@ -12,16 +12,16 @@ import (
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
-// File is a file's name, for messages, and its text.
+// File is the text of a file, and its name for messages.
 type File struct {
 	Name string
 	Text []byte
 }
 
-// Config is what all files say together. It is immutable, but for what [Limit] says of its
-// Rule, and safe for concurrent use.
+// Config is the configuration from all files. It is immutable, except for the Rule of each [Limit], and safe for
+// concurrent use.
 type Config struct {
-	// Warnings are what is accepted and means nothing, one line each.
+	// Warnings are one line for each thing that is accepted but has no effect.
 	Warnings []string
 
 	domains map[string]*node
@@ -31,23 +31,23 @@ type Config struct {
 // node is a descriptor, or a domain.
 type node struct {
 	children  map[string]*node // by key, or key_value
-	patterns  []pattern        // those of the children with a "*", in the order of the file
+	patterns  []pattern        // of the children with a "*", in the file's order
 	limit     *Limit           // nil: none
 	detailed  bool
 	valued    bool   // value_to_metric
 	shared    string // the pattern whose values share a count; "": each has its own
-	patterned string // key_value, if it has a "*"
+	patterned string // key_value, if it contains a "*"
 }
 
-// pattern is a key_value with "*" in it, cut there.
+// pattern is a key_value that contains "*", cut at each "*".
 type pattern struct {
 	parts []string
 	node  *node
 }
 
-// Load reads all files. A domain may come once, unless domains are merged. What the overlay says
-// is merged into the limits; nil is none. The error wraps [ErrInvalid] and tells up to twenty
-// mistakes, each with its place. If ctx ends before all files are read, the error is ctx's.
+// Load reads all files. Each domain may occur once, unless mergeDomains is true. The overlay's settings are merged
+// into the limits; a nil overlay has none. The error wraps [ErrInvalid] and lists up to twenty mistakes, each with
+// its place. If ctx ends before all files are read, Load returns ctx's error.
 func Load(ctx context.Context, files []File, mergeDomains bool, overlay *Overlay) (*Config, error) {
 	files = slices.Clone(files)
 	slices.SortFunc(files, func(a, b File) int { return cmp.Compare(a.Name, b.Name) })
@@ -82,12 +82,12 @@ func Load(ctx context.Context, files []File, mergeDomains bool, overlay *Overlay
 
 func newNode() *node { return &node{children: make(map[string]*node)} }
 
-// add puts descriptors into a node.
+// add adds descriptors to a node.
 func (c *Config) add(to *node, descriptors []descriptor, path string, overlay *Overlay, p *problems) {
 	for i := range descriptors {
 		d := &descriptors[i]
 		if d.key == "" {
-			continue // it has been told
+			continue // the mistake has been reported
 		}
 		name := d.key
 		if d.value != "" {
@@ -121,14 +121,14 @@ func (c *Config) add(to *node, descriptors []descriptor, path string, overlay *O
 	}
 }
 
-// Limits are all limits, in the order of the files.
+// Limits returns all limits, in the order of the files.
 func (c *Config) Limits() []*Limit { return c.limits }
 
-// IsEmpty reports whether there is no domain.
+// IsEmpty reports whether the configuration has no domain.
 func (c *Config) IsEmpty() bool { return len(c.domains) == 0 }
 
-// Dump writes a line for each limit. It keeps no more than a line of them: of many thousands of limits, what
-// several clients that do not read have asked for would take much memory.
+// Dump writes a line for each limit. It buffers only one line: with many thousands of limits, whole dumps for several
+// clients that do not read would take much memory.
 func (c *Config) Dump(w io.Writer) error {
 	var line bytes.Buffer
 	for _, l := range c.limits {

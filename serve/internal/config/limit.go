@@ -11,46 +11,46 @@ import (
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
-// Limit is what a descriptor's rate_limit says.
+// Limit is a limit that a descriptor's rate_limit defines.
 type Limit struct {
 	At      Place
-	Overlay Place // of what an overlay says of it; zero: nothing
-	// StatName is the descriptor's path, with domain: what its statistics are called, if
-	// none of them tells values.
+	Overlay Place // the overlay entry that was merged into it; zero: none
+	// StatName is the descriptor's path, with its domain. Statistics have this name unless they contain values of
+	// requests.
 	StatName string
 
 	Name      string
 	Replaces  []string
 	Unlimited bool
-	Shadow    bool // never over the limit, but counted
+	Shadow    bool // never over the limit, but its hits are counted
 	Quota     bool // over the limit only if all quotas of the request are
 	Metadata  *structpb.Struct
 
-	// Current is what answers show of the limit. It is shared by all of them.
+	// Current is the limit as answers show it. All answers share it.
 	Current *ratelimitv3.RateLimitResponse_RateLimit
-	// Window is the limit's; of an unlimited one 0.
+	// Window is the limit's window, or 0 for an unlimited one.
 	Window time.Duration
 
 	Terms Terms
-	// Rule holds it. Whoever loads a configuration sets it; nil for a limit of 0, which
-	// nothing passes, and for an unlimited one.
+	// Rule holds the limit. Whoever loads a configuration sets it. It is nil for an unlimited limit, and for a limit
+	// of 0 that counts only what is allowed, because nothing passes it.
 	Rule *tiered.Rule
 }
 
-// Terms are what this service adds: how to count and what to do without Redis.
+// Terms are the settings that this service adds: how to count, and what to do without Redis.
 type Terms struct {
-	// Counted says that an algorithm or a need was stated, so that what is denied is not
-	// charged. Otherwise units are counted in windows aligned to the clock, denied ones as
-	// well, and Algorithm and Need mean nothing.
+	// Counted is true if the limit states an algorithm or a need. Denied requests are not charged then. Otherwise
+	// units are counted in windows aligned to the clock, including those of denied requests, and Algorithm and Need
+	// have no effect.
 	Counted   bool
-	Algorithm limit.Algorithm // automatic: by the size of the limit
+	Algorithm limit.Algorithm // automatic: chosen by the size of the limit
 	Need      plan.Need
 	Outage    tiered.OutagePolicy
 	Lease     int   // percent, 0: none
 	Burst     int64 // of GCRA, 0: automatic
 }
 
-// Problem is a mistake in the limit.
+// Problem returns an error of the limit as a Problem with its place.
 func (l *Limit) Problem(err error) *Problem {
 	what := err.Error()
 	if l.Overlay != (Place{}) {
@@ -59,7 +59,7 @@ func (l *Limit) Problem(err error) *Problem {
 	return &Problem{Place: l.At, What: what, Err: err}
 }
 
-// RequestsPerUnit is the quota.
+// RequestsPerUnit returns the limit's number of units per window.
 func (l *Limit) RequestsPerUnit() int64 { return int64(l.Current.GetRequestsPerUnit()) }
 
 var units = map[ratelimitv3.RateLimitResponse_RateLimit_Unit]time.Duration{
@@ -72,8 +72,8 @@ var units = map[ratelimitv3.RateLimitResponse_RateLimit_Unit]time.Duration{
 	ratelimitv3.RateLimitResponse_RateLimit_YEAR:   365 * 24 * time.Hour,
 }
 
-// WindowOf is the length of so many units, 0 of which are one; 0 if there is no such unit. A
-// length that is too long for a limit is above [limit.MaxWindow].
+// WindowOf returns the length of multiplier units, where a multiplier of 0 means 1. It returns 0 if there is no such
+// unit, and a length above [limit.MaxWindow] if the length is too long for a limit.
 func WindowOf(unit ratelimitv3.RateLimitResponse_RateLimit_Unit, multiplier uint32) time.Duration {
 	length, ok := units[unit]
 	if !ok {

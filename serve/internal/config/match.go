@@ -6,14 +6,14 @@ import (
 	commonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 )
 
-// Match is the limit that a descriptor is held to.
+// Match is the result of finding a descriptor's limit.
 type Match struct {
 	Limit *Limit // nil: none
-	// Values are what counts in place of the entries' values, where many share a count;
-	// "" where the value itself does, nil if it does everywhere.
+	// Values replace entries' values in the key, where many values share one count. An element is "" where the
+	// entry's own value counts, and Values is nil if that is so for all entries.
 	Values []string
-	// StatName is what statistics are called. It is the limit's own but where they tell
-	// values; then Dynamic is true, and there may be any number of names.
+	// StatName is the name of the statistics. It is the limit's own name, unless the name contains values of
+	// requests. Then Dynamic is true, and the number of names is unbounded.
 	StatName string
 	Dynamic  bool
 }
@@ -21,16 +21,16 @@ type Match struct {
 // HasDomain reports whether a domain is configured.
 func (c *Config) HasDomain(domain string) bool { return c.domains[domain] != nil }
 
-// Match finds the limit for a descriptor's entries: for each entry the child named key_value,
-// or else the first pattern that key_value matches, or else the child named key. The limit must
-// stand at the last entry.
+// Match finds the limit for a descriptor's entries. At each level it takes the child named key_value, or otherwise
+// the child of the first pattern that key_value matches, or otherwise the child named key. The limit must be at the
+// level of the last entry.
 func (c *Config) Match(domain string, entries []*commonv3.RateLimitDescriptor_Entry) (m Match) {
 	at := c.domains[domain]
 	if at == nil || len(entries) == 0 {
 		return m
 	}
 	var joined [128]byte
-	telling := false // values
+	telling := false // the name contains values
 	for i, entry := range entries {
 		name := append(append(append(joined[:0], entry.GetKey()...), '_'), entry.GetValue()...)
 		next := at.children[string(name)]
@@ -41,7 +41,7 @@ func (c *Config) Match(domain string, entries []*commonv3.RateLimitDescriptor_En
 				}
 				telling = telling || next.valued
 			} else {
-				// Where a "*" stands in the key, the key itself is told.
+				// If the key itself matches a "*", the name contains the key.
 				telling = telling || !isOfKey(next.patterned, entry.GetKey())
 				if next.shared == "" {
 					telling = telling || next.valued
@@ -73,13 +73,13 @@ func (c *Config) Match(domain string, entries []*commonv3.RateLimitDescriptor_En
 	return m
 }
 
-// isOfKey reports whether a key_value has this key.
+// isOfKey reports whether name, a key_value, has this key.
 func isOfKey(name, key string) bool {
 	value, ok := strings.CutPrefix(name, key)
 	return ok && strings.HasPrefix(value, "_")
 }
 
-// matched is the first pattern's node that a name matches.
+// matched returns the node of the first pattern that name matches, or nil if there is none.
 func (n *node) matched(name []byte) *node {
 	if len(n.patterns) == 0 {
 		return nil
@@ -93,7 +93,7 @@ func (n *node) matched(name []byte) *node {
 	return nil
 }
 
-// matches reports whether text is the pattern with anything in place of each "*".
+// matches reports whether text equals the pattern with any text in place of each "*".
 func (p *pattern) matches(text string) bool {
 	first, last := p.parts[0], p.parts[len(p.parts)-1]
 	if len(text) < len(first)+len(last) || !strings.HasPrefix(text, first) || !strings.HasSuffix(text, last) {
@@ -110,7 +110,7 @@ func (p *pattern) matches(text string) bool {
 	return true
 }
 
-// detailedName tells all values, but those that share a count.
+// detailedName contains all values, except that values with a shared count appear as their pattern.
 func detailedName(domain string, entries []*commonv3.RateLimitDescriptor_Entry, shared []string) string {
 	var b strings.Builder
 	b.WriteString(domain)
@@ -128,7 +128,7 @@ func detailedName(domain string, entries []*commonv3.RateLimitDescriptor_Entry, 
 	return b.String()
 }
 
-// valuedName tells the values of those that have value_to_metric, and others as configured.
+// valuedName contains the values of descriptors with value_to_metric, and all others as they are configured.
 func (c *Config) valuedName(domain string, entries []*commonv3.RateLimitDescriptor_Entry) string {
 	var b strings.Builder
 	b.WriteString(domain)

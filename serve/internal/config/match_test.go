@@ -21,7 +21,7 @@ func load(t testing.TB, text string) *Config {
 	return c
 }
 
-// entries reads "key=value,key=value".
+// entries parses "key=value,key=value".
 func entries(text string) (all []*commonv3.RateLimitDescriptor_Entry) {
 	for part := range strings.SplitSeq(text, ",") {
 		if part == "" {
@@ -65,7 +65,7 @@ descriptors:
     rate_limit: {unlimited: true}
 `
 
-// A limit is found at exactly the depth of the request: by key and value first, and else by
+// A limit applies only at exactly the depth of the request. A child for key and value takes precedence over one for
 // the key alone.
 func TestMatch(t *testing.T) {
 	c := load(t, nested)
@@ -123,8 +123,8 @@ func itoa(n uint32) string {
 	return digits
 }
 
-// A "*" stands for anything, also nothing, wherever it is; key and value themselves go before,
-// the key alone behind, and of several patterns the first of the file counts.
+// A "*" matches any text, including none, at any position. An exact key and value takes precedence over patterns, and
+// patterns over the key alone. Of several patterns, the first in the file counts.
 func TestPatterns(t *testing.T) {
 	c := load(t, `
 domain: d
@@ -155,7 +155,7 @@ descriptors:
 	}
 }
 
-// What values share a count, and what statistics are called.
+// Match returns the values that share a count, and the name of the statistics.
 func TestSharesAndNames(t *testing.T) {
 	c := load(t, `
 domain: d
@@ -207,7 +207,7 @@ descriptors:
 		"route=r1,verb=read-all,user=u": {"d.route_r1.verb_read-all.user_u", ""},
 		"detail=x":                      {"d.detail_x", ""},
 		"quiet=w1":                      {"d.quiet_w*", ""},
-		// As in the original, where a * stands in the key.
+		// As in envoyproxy/ratelimit, if the key contains a *.
 		"anything=v": {"d.anything_any*_v", ""},
 		"everyone=x": {"d.everyone_every*", "every*"},
 	} {
@@ -221,7 +221,7 @@ descriptors:
 	}
 }
 
-// Domains of several files are merged if that is wanted.
+// Domains of several files are merged only if MERGE_DOMAIN_CONFIG says so.
 func TestMergedDomains(t *testing.T) {
 	files := []File{
 		{"b.yaml", []byte("domain: d\ndescriptors: [{key: k2, rate_limit: {unit: hour, requests_per_unit: 2}}]")},
@@ -244,7 +244,7 @@ func TestMergedDomains(t *testing.T) {
 	}
 }
 
-// What this service adds to a limit.
+// The fields that only this service has are read.
 func TestOwnFields(t *testing.T) {
 	c := load(t, `
 domain: d
@@ -282,8 +282,7 @@ descriptors:
 	}
 }
 
-// What is accepted and means nothing is told; YAML's aliases, merges and words for true are
-// read.
+// What is accepted without effect gets a warning. YAML's aliases, merges and words for booleans are read.
 func TestAcceptedWithWarnings(t *testing.T) {
 	c := load(t, `
 domain: d
@@ -323,7 +322,7 @@ domain: e
 	}
 }
 
-// Metadata has the types that YAML 1.1 gives it, as in the original.
+// Metadata has the types that YAML 1.1 gives it, as in envoyproxy/ratelimit.
 func TestMetadata(t *testing.T) {
 	c := load(t, `
 domain: d
@@ -338,7 +337,7 @@ descriptors:
 	}
 }
 
-// What is behind a file's first document is not read, whatever it is.
+// Whatever follows a file's first document is not read.
 func TestBrokenSecondDocument(t *testing.T) {
 	c := load(t, "domain: d\n---\n[")
 	if want := "f.yaml:3:1: what is behind the first document is not read; this is not YAML: did not find expected node content"; !slices.Equal(c.Warnings, []string{want}) {
@@ -346,7 +345,7 @@ func TestBrokenSecondDocument(t *testing.T) {
 	}
 }
 
-// The dump says what window and outage a limit has also if no algorithm is named.
+// The dump shows a limit's window and outage policy even if it names no algorithm.
 func TestDump(t *testing.T) {
 	c := load(t, `
 domain: d
@@ -366,7 +365,7 @@ descriptors:
 	}
 }
 
-// dumped is what a configuration dumps.
+// dumped returns what a configuration dumps.
 func dumped(t *testing.T, c *Config) string {
 	t.Helper()
 	var b strings.Builder
@@ -376,7 +375,7 @@ func dumped(t *testing.T, c *Config) string {
 	return b.String()
 }
 
-// failing takes one piece and then fails; it keeps the largest.
+// failing accepts one write and then fails. It records the length of the largest.
 type failing struct{ pieces, largest int }
 
 func (f *failing) Write(p []byte) (int, error) {
@@ -387,7 +386,7 @@ func (f *failing) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// A dump is made as it is written, and ends with who reads it.
+// Dump writes line by line, and stops when a write fails.
 func TestDumpIsNotKept(t *testing.T) {
 	c := load(t, "domain: d\ndescriptors:\n"+"  - {key: a, rate_limit: {unit: week, requests_per_unit: 5}}\n  - {key: b, rate_limit: {unit: week, requests_per_unit: 5}}\n")
 	var f failing

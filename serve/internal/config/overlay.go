@@ -7,14 +7,14 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-// Overlay says how limits are counted, and what is done without Redis, where their own
-// configuration has no fields for it: a control plane's messages, and files that
-// envoyproxy/ratelimit reads too. It is immutable and safe for concurrent use; nil says nothing.
+// Overlay sets how limits are counted, and what is done without Redis, for configurations that have no fields for it:
+// a control plane's messages, and files that envoyproxy/ratelimit reads too. It is immutable and safe for concurrent
+// use. A nil Overlay sets nothing.
 type Overlay struct {
 	entries []overlayEntry
 }
 
-// overlayEntry is for all limits whose path its pattern matches.
+// overlayEntry applies to all limits whose path its pattern matches.
 type overlayEntry struct {
 	at    Place
 	match string
@@ -25,12 +25,11 @@ type overlayEntry struct {
 const (
 	// MostOverlayBytes bounds an overlay's file.
 	MostOverlayBytes = 1 << 20
-	// mostOverlayEntries bounds how often the path of a limit is compared.
+	// mostOverlayEntries bounds the number of comparisons per limit.
 	mostOverlayEntries = 1_000
 )
 
-// LoadOverlay reads an overlay. The error wraps [ErrInvalid] and tells up to twenty mistakes,
-// each with its place.
+// LoadOverlay reads an overlay. The error wraps [ErrInvalid] and lists up to twenty mistakes, each with its place.
 func LoadOverlay(file File) (*Overlay, error) {
 	p := &problems{file: file.Name}
 	o := &Overlay{}
@@ -49,7 +48,7 @@ func LoadOverlay(file File) (*Overlay, error) {
 	if len(o.entries) > mostOverlayEntries {
 		p.addf(n, "limits has %d entries, must have at most %d", len(o.entries), mostOverlayEntries)
 	}
-	for _, warning := range p.warnings { // nobody relies on what is strange here
+	for _, warning := range p.warnings { // overlays are new, so no file depends on what is only a warning elsewhere
 		p.add(&Problem{Place: Place{File: p.file}, What: warning})
 	}
 	if err := p.err(); err != nil {
@@ -70,7 +69,7 @@ func (p *problems) overlayEntry(n *yaml.Node) overlayEntry {
 		p.ownField(&e.says, name, value)
 	})
 	if n.Kind != yaml.MappingNode {
-		return e // it has been told
+		return e // it has been reported
 	}
 	e.parts = strings.Split(e.match, "*")
 	switch {
@@ -85,8 +84,8 @@ func (p *problems) overlayEntry(n *yaml.Node) overlayEntry {
 	return e
 }
 
-// merge adds what the first entry says whose pattern matches the limit's path. Limits that say
-// something of that kind themselves, and unlimited ones, are left as they are.
+// merge adds the settings of the first entry whose pattern matches the limit's path. It leaves unlimited limits
+// alone, and limits that have such settings themselves.
 func (o *Overlay) merge(l *rateLimit, path string) {
 	if o == nil || l.own != nil || l.unlimited {
 		return
@@ -111,7 +110,7 @@ func (e *overlayEntry) matches(path string) bool {
 	return (&pattern{parts: e.parts}).matches(path)
 }
 
-// unused warns of entries that no limit has taken anything from.
+// unused returns a warning for each entry that no limit uses.
 func (o *Overlay) unused(limits []*Limit) (warnings []string) {
 	if o == nil {
 		return nil

@@ -16,7 +16,7 @@ func overlay(t *testing.T, text string) *Overlay {
 	return o
 }
 
-// The first entry that matches says of a limit what its own configuration does not.
+// The first matching entry adds the settings that a limit's own configuration lacks.
 func TestOverlay(t *testing.T) {
 	o := overlay(t, `
 limits:
@@ -79,7 +79,7 @@ descriptors:
 	}
 }
 
-// What does not fit a limit is a mistake, which tells both places.
+// An overlay entry that does not fit its limit is an error that names both places.
 func TestOverlayThatDoesNotFit(t *testing.T) {
 	o := overlay(t, `limits: [{match: "*", unit_multiplier: 400}]`)
 	_, err := Load(t.Context(), []File{{"f.yaml", []byte("domain: d\ndescriptors:\n  - {key: k, rate_limit: {unit: day, requests_per_unit: 5}}")}}, false, o)

@@ -7,10 +7,10 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-// ErrInvalid is wrapped by all errors of a configuration.
+// ErrInvalid is wrapped by every error of a configuration.
 var ErrInvalid = errors.New("tierlimit: invalid configuration")
 
-// Place is where something stands in a file; lines and columns begin at 1.
+// Place is a position in a file. Lines and columns begin at 1.
 type Place struct {
 	File         string
 	Line, Column int
@@ -32,7 +32,7 @@ type Problem struct {
 
 func (p *Problem) Error() string { return p.Place.String() + ": " + p.What }
 
-// Unwrap is ErrInvalid and the cause.
+// Unwrap returns ErrInvalid and the cause, if there is one.
 func (p *Problem) Unwrap() []error {
 	if p.Err == nil {
 		return []error{ErrInvalid}
@@ -40,10 +40,10 @@ func (p *Problem) Unwrap() []error {
 	return []error{ErrInvalid, p.Err}
 }
 
-// mostProblems is how many mistakes are told at once.
+// mostProblems is how many mistakes an error lists.
 const mostProblems = 20
 
-// problems collects what is wrong, and what is strange, in all files.
+// problems collects the mistakes and warnings of all files.
 type problems struct {
 	file     string
 	found    []error
@@ -75,7 +75,7 @@ func (p *problems) warnf(n *yaml.Node, format string, args ...any) {
 	}
 }
 
-// err is all that was found, nil if nothing.
+// err returns all problems that were found as one error, or nil if there are none.
 func (p *problems) err() error {
 	if len(p.found) == 0 {
 		return nil

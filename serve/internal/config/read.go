@@ -16,14 +16,14 @@ import (
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
-// root is a file.
+// root is the content of a file.
 type root struct {
 	at          *yaml.Node
 	domain      string
 	descriptors []descriptor
 }
 
-// descriptor is one as the file has it.
+// descriptor is a descriptor as it stands in the file.
 type descriptor struct {
 	at             *yaml.Node
 	key, value     string
@@ -49,8 +49,8 @@ type rateLimit struct {
 	windowAt        *yaml.Node // nil: none
 	burst           uint32
 	terms           Terms
-	own             *yaml.Node // the first field that only this service has; nil: none
-	overlay         Place      // of what an overlay says of it; zero: nothing
+	own             *yaml.Node // the first field that envoyproxy/ratelimit does not have; nil: none
+	overlay         Place      // the overlay entry that was merged into it; zero: none
 }
 
 type replaced struct {
@@ -58,8 +58,8 @@ type replaced struct {
 	name string
 }
 
-// The names of all fields. One that is in the wrong place is told with a warning, since the
-// original takes no notice of it; an unknown one is a mistake.
+// The names of all fields. A field in the wrong place gets a warning, since envoyproxy/ratelimit ignores it. An
+// unknown field is a mistake.
 const (
 	inFile       = "domain descriptors"
 	inDescriptor = "key value rate_limit descriptors shadow_mode quota_mode detailed_metric value_to_metric share_threshold metadata"
@@ -82,13 +82,13 @@ var known = func() map[string]bool {
 	return all
 }()
 
-// fields calls read with each field of a mapping that belongs there.
+// fields calls read with each field of a mapping that belongs there, and reports the others.
 func (p *problems) fields(n *yaml.Node, what, names string, read func(name string, value *yaml.Node)) {
 	if n.Kind != yaml.MappingNode {
 		p.addf(n, "%s is %s, must be fields, each NAME: VALUE", what, kindOf(n))
 		return
 	}
-	// The original takes no notice of some mistakes in what it has itself.
+	// envoyproxy/ratelimit ignores some mistakes in fields that it has itself, so they are only warnings there.
 	strict := names == inNeed || names == inOverlay || names == inOverlayEntry
 	seen := make(map[string]*yaml.Node)
 	for i := 0; i+1 < len(n.Content); i += 2 {
@@ -132,7 +132,7 @@ func containsWord(words, word string) bool {
 	return false
 }
 
-// list is a list's elements.
+// list returns the elements of a list.
 func (p *problems) list(n *yaml.Node, what string) []*yaml.Node {
 	if isNull(n) {
 		return nil
@@ -246,7 +246,7 @@ func (p *problems) rateLimit(n *yaml.Node) *rateLimit {
 	return l
 }
 
-// ownFieldsTogether checks what each of the fields that only this service has says of others.
+// ownFieldsTogether checks combinations of the fields that only this service has.
 func (p *problems) ownFieldsTogether(l *rateLimit, what string) {
 	n := l.at
 	if l.burst > 0 && (l.terms.Algorithm.IsAutomatic() || !l.terms.Algorithm.Same(limit.GCRA())) {
@@ -290,7 +290,7 @@ func (p *problems) ownField(l *rateLimit, name string, value *yaml.Node) {
 		l.window, err = time.ParseDuration(p.text(value, name))
 		if err != nil {
 			err = fmt.Errorf("window is %s, must be a duration like 90s, 15m or 36h", shown(value))
-			l.window = time.Second // it has been told
+			l.window = time.Second // the mistake has been reported
 		}
 	}
 	if err != nil {
@@ -346,7 +346,7 @@ func (p *problems) replaces(n *yaml.Node) []replaced {
 	return all
 }
 
-// metadata is any tree of values.
+// metadata reads a mapping of arbitrary values.
 func (p *problems) metadata(n *yaml.Node) *structpb.Struct {
 	if isNull(n) {
 		return nil
@@ -362,7 +362,7 @@ func (p *problems) metadata(n *yaml.Node) *structpb.Struct {
 	return value.GetStructValue()
 }
 
-// anything is a value of metadata, as YAML 1.1 has it: yes and off are booleans, a date is text.
+// anything reads a value of metadata as YAML 1.1: yes and off are booleans, and a date is text.
 func (p *problems) anything(n *yaml.Node) *structpb.Value {
 	switch n.Kind {
 	case yaml.MappingNode:
@@ -402,7 +402,7 @@ func (p *problems) anything(n *yaml.Node) *structpb.Value {
 	return converted
 }
 
-// limit checks a rate_limit, and makes a Limit of it.
+// limit checks a rate_limit and makes a Limit of it.
 func (p *problems) limit(d *descriptor, path string) *Limit {
 	l := d.limit
 	unit := ratelimitv3.RateLimitResponse_RateLimit_Unit(ratelimitv3.RateLimitResponse_RateLimit_Unit_value[strings.ToUpper(l.unit)])
@@ -443,7 +443,7 @@ func (p *problems) limit(d *descriptor, path string) *Limit {
 			result.Current.UnitMultiplier = wrapperspb.UInt32(l.multiplier)
 		}
 	}
-	// The quota may be 0 here, and is not in a limit.
+	// The quota may be 0 here, but package limit does not accept 0.
 	if err := limit.Per(max(1, result.RequestsPerUnit()), result.Window).WithBurst(l.terms.Burst).Validate(); err != nil {
 		problem := result.Problem(err)
 		problem.Place = p.at(cmp.Or(l.windowAt, l.at))
@@ -452,8 +452,8 @@ func (p *problems) limit(d *descriptor, path string) *Limit {
 	return result
 }
 
-// unitsOf is a window as answers can show it: in seconds, and of a length that is no multiple
-// of them nothing.
+// unitsOf returns a window as answers can show it, in seconds. A window that is not a multiple of a second cannot be
+// shown.
 func unitsOf(window time.Duration) (ratelimitv3.RateLimitResponse_RateLimit_Unit, *wrapperspb.UInt32Value) {
 	if window < time.Second || window%time.Second != 0 {
 		return ratelimitv3.RateLimitResponse_RateLimit_UNKNOWN, nil

@@ -15,13 +15,13 @@ import (
 const (
 	// maxBytes bounds a file.
 	maxBytes = 8 << 20
-	// maxDepth bounds how deep lists and fields lie in each other, aliases included.
+	// maxDepth bounds how deeply lists and fields are nested, aliases included.
 	maxDepth = 200
-	// maxNodes bounds what aliases may be expanded to.
+	// maxNodes bounds the number of nodes after aliases are expanded.
 	maxNodes = 2_000_000
 )
 
-// parse returns the file's first document as a tree without aliases, nil if there is none or a
+// parse returns the file's first document as a tree without aliases. It returns nil if the file has no document or a
 // mistake was found.
 func parse(text []byte, p *problems) *yaml.Node {
 	if len(text) > maxBytes {
@@ -67,8 +67,8 @@ func notYAML(file string, err error) *Problem {
 	return &Problem{Place: at, What: "this is not YAML: " + text, Err: err}
 }
 
-// expansion replaces aliases by what they stand for, and merges mappings into others ("<<"),
-// within bounds: a few lines of aliases may stand for billions of nodes, or for themselves.
+// expansion replaces aliases by their nodes and merges mappings ("<<"), within bounds: a few lines of aliases can
+// expand to billions of nodes, or refer to themselves.
 type expansion struct {
 	problems *problems
 	nodes    int
@@ -103,7 +103,7 @@ func (x *expansion) expand(n *yaml.Node, depth int) *yaml.Node {
 	return &copied
 }
 
-// mergeInto carries out "<<": fields of the mapping itself go before.
+// mergeInto applies "<<". Fields of the mapping itself take precedence.
 func mergeInto(n *yaml.Node) {
 	var own, merged []*yaml.Node
 	for i := 0; i+1 < len(n.Content); i += 2 {
@@ -132,7 +132,7 @@ func mergeInto(n *yaml.Node) {
 	}
 }
 
-// fieldOf is a mapping's value of a name, the last one if there are several.
+// fieldOf returns the value of a mapping's field. If there are several fields of the name, the last one counts.
 func fieldOf(n *yaml.Node, name string) (value *yaml.Node, ok bool) {
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		if n.Content[i].Value == name {
@@ -144,7 +144,7 @@ func fieldOf(n *yaml.Node, name string) (value *yaml.Node, ok bool) {
 
 func isNull(n *yaml.Node) bool { return n.Kind == yaml.ScalarNode && n.ShortTag() == "!!null" }
 
-// text is a scalar as it is written; null is "".
+// text returns a scalar as it is written, or "" for null.
 func (p *problems) text(n *yaml.Node, what string) string {
 	switch {
 	case isNull(n):
@@ -156,7 +156,7 @@ func (p *problems) text(n *yaml.Node, what string) string {
 	return n.Value
 }
 
-// truth is a boolean, as YAML 1.1 has them.
+// truth reads a boolean in the forms of YAML 1.1.
 func (p *problems) truth(n *yaml.Node, what string) bool {
 	if isNull(n) {
 		return false
@@ -180,7 +180,7 @@ func truthOf(n *yaml.Node) (value, ok bool) {
 	return false, false
 }
 
-// number is a whole number of up to 32 bits.
+// number reads a whole number of up to 32 bits.
 func (p *problems) number(n *yaml.Node, what string) uint32 {
 	if isNull(n) {
 		return 0
@@ -203,7 +203,7 @@ func kindOf(n *yaml.Node) string {
 	return shown(n)
 }
 
-// shown is a value, for messages.
+// shown returns a value in the form in which messages show it.
 func shown(n *yaml.Node) string {
 	if n.Kind != yaml.ScalarNode {
 		return kindOf(n)

@@ -12,23 +12,23 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// DegradedHeader is added to answers, where headers are, that were decided without Redis.
+// DegradedHeader is added to answers that were decided without Redis, if headers are on.
 const DegradedHeader = "x-ratelimit-degraded"
 
-// space is what most answers are made of, so that it is allocated at once.
+// space has the parts of most answers, so that one allocation suffices.
 type space struct {
 	response ratelimitv3.RateLimitResponse
 	pointers [2]*ratelimitv3.RateLimitResponse_DescriptorStatus
 	statuses [1]statusSpace
 }
 
-// statusSpace is a descriptor's status, with what it points to.
+// statusSpace is the status of a descriptor, with the duration that it points to.
 type statusSpace struct {
 	ratelimitv3.RateLimitResponse_DescriptorStatus
 	reset durationpb.Duration
 }
 
-// answer makes the answer to a request whose descriptors have been decided.
+// answer builds the answer to a request whose descriptors have been decided.
 func (s *Service) answer(request *ratelimitv3.RateLimitRequest, all []asked) *ratelimitv3.RateLimitResponse {
 	space := &space{}
 	statuses := space.statuses[:]
@@ -110,12 +110,12 @@ func (s *Service) addHeaders(response *ratelimitv3.RateLimitResponse, tightest *
 	}
 }
 
-// isUnknown reports whether nothing is known of a descriptor, because another had denied the request
-// before it was asked for. Its status has no limit: Envoy tells clients of the limit with the least
-// remaining, and of its reset, which must be those of the one that denied.
+// isUnknown reports whether nothing is known about a descriptor because another had denied the request before this
+// one was asked for. Its status shows no limit: Envoy reports the limit with the least remaining, and that limit's
+// reset, to clients, and this must be the limit that denied.
 func (a *asked) isUnknown() bool { return a.decision.HeldBack && a.decision.Remaining == 0 }
 
-// judge says of a descriptor whether it is over its limit, and what is left, and counts that.
+// judge determines whether a descriptor is over its limit and how much remains, and counts its hits.
 func (s *Service) judge(a *asked) {
 	if a.limit.Terms.Counted {
 		s.judgeCounted(a)
@@ -128,7 +128,7 @@ func (s *Service) judge(a *asked) {
 	switch d.Tier {
 	case limit.TierRedis:
 		a.remaining = max(0, quota-d.Used)
-		if d.ResetAfter > 0 { // Redis's clock is the one that all share
+		if d.ResetAfter > 0 { // all instances share Redis's clock
 			a.reset = seconds(d.ResetAfter)
 		}
 		before := d.Used
@@ -150,7 +150,7 @@ func (s *Service) judge(a *asked) {
 	}
 }
 
-// judgeCounted is judge where only what is allowed counts.
+// judgeCounted is judge for limits that count only what is allowed.
 func (s *Service) judgeCounted(a *asked) {
 	d := &a.decision
 	a.counts.TotalHits.Add(a.hits)
@@ -159,13 +159,13 @@ func (s *Service) judgeCounted(a *asked) {
 		a.remaining, a.reset = d.Remaining, seconds(d.ResetAfter)
 	case a.asked:
 		a.over, a.reset = true, max(1, seconds(d.RetryAfter))
-	default: // more than can ever be granted
+	default: // more hits than can ever be granted
 		a.over, a.reset = true, seconds(a.limit.Window)
 	}
 	s.countWhole(a)
 }
 
-// countWhole counts a descriptor's hits as over the limit or within it, all of them.
+// countWhole counts all hits of a descriptor as either over the limit or within it.
 func (s *Service) countWhole(a *asked) {
 	switch {
 	case a.over:
@@ -178,8 +178,8 @@ func (s *Service) countWhole(a *asked) {
 	}
 }
 
-// count counts hits by where they lie between the count before and after: above the limit, near
-// it, or below.
+// count counts hits by their position between the counts before and after them: above the limit, near the limit, or
+// below it.
 func (s *Service) count(a *asked, before, after int64) {
 	quota := a.limit.RequestsPerUnit()
 	near := int64(math.Floor(float64(float32(quota) * s.options.NearLimit)))

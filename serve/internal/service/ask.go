@@ -11,14 +11,14 @@ import (
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
-// ask has all descriptors decided: those that count what is denied, and all that stand in
-// nobody's way, each for itself in one trip; those that count what is allowed only, all or none
-// in another, if the first denies none. What Redis has not decided by the given time the outage
-// policies do.
+// ask decides all descriptors in up to two trips. The first decides each descriptor on its own that counts denied
+// requests or cannot deny the request. The second charges all or none of the descriptors that count only what is
+// allowed, unless the first denied the request. The outage policies decide what Redis has not decided by the given
+// time.
 func (s *Service) ask(ctx context.Context, all []asked, by time.Time) error {
-	if len(all) == 1 { // most requests
+	if len(all) == 1 { // as in most requests
 		if a := &all[0]; a.limit != nil && a.hits > 0 && !a.negative && s.fits(a) {
-			return a.ask(ctx) // in one trip, which has the limiter's deadline
+			return a.ask(ctx) // one trip, bounded by the limiter's deadline
 		}
 	}
 	ctx = tiered.DecideBy(ctx, by)
@@ -69,7 +69,7 @@ func (s *Service) ask(ctx context.Context, all []asked, by time.Time) error {
 	return s.askTogether(ctx, together)
 }
 
-// fits reports whether a descriptor's hits can ever be granted.
+// fits reports whether the limit could ever grant the descriptor's hits.
 func (s *Service) fits(a *asked) bool {
 	if !a.limit.Terms.Counted {
 		return true
@@ -77,12 +77,12 @@ func (s *Service) fits(a *asked) bool {
 	return a.rule != nil && a.cost() <= a.rule.Algorithm().Capacity(a.rule.Limit())
 }
 
-// isEnforced reports whether a request is over the limit if the descriptor is.
+// isEnforced reports whether the request is denied if the descriptor is over its limit.
 func (s *Service) isEnforced(a *asked) bool {
 	return !a.limit.Shadow && !a.limit.Quota && !s.options.ShadowMode && !s.options.QuotaMode
 }
 
-// denied reports whether a descriptor that has been asked for is over its limit.
+// denied reports whether the descriptor is over its limit, as far as it has been decided.
 func (s *Service) denied(a *asked) bool {
 	switch {
 	case a.heldBack:
@@ -97,8 +97,8 @@ func (s *Service) denied(a *asked) bool {
 	return !a.decision.Allowed
 }
 
-// isAbove reports whether a descriptor that has been asked for is over a limit that counts what is
-// denied as well. One that only looks, or gives back, is over it where the count is.
+// isAbove reports whether a decided descriptor is over a limit that counts denied requests too. If it only looks or
+// gives back hits, the count alone decides.
 func (a *asked) isAbove() bool {
 	d, quota := &a.decision, a.limit.RequestsPerUnit()
 	switch d.Tier {
@@ -116,8 +116,8 @@ func (a *asked) ask(ctx context.Context) (err error) {
 	return err
 }
 
-// askEach decides some, each for itself; or only looks. Two Redis are asked at the same time, so
-// that a slow one takes no time from the other's limits.
+// askEach decides each descriptor on its own, or only looks at the counts. If there are two Redis, it asks both at
+// the same time, so that a slow one takes no time from the limits of the other.
 func (s *Service) askEach(ctx context.Context, some []*asked, look bool) error {
 	if s.limiters.PerSecond == nil {
 		return askAt(ctx, s.limiters.All, some, look)
@@ -144,7 +144,7 @@ func (s *Service) askEach(ctx context.Context, some []*asked, look bool) error {
 	return errors.Join(err, perSecondErr)
 }
 
-// askAt is askEach of what one limiter holds: a trip for each part of them.
+// askAt is askEach for descriptors on one limiter. It makes a trip for every MaxTogether of them.
 func askAt(ctx context.Context, limiter *tiered.Limiter, some []*asked, look bool) error {
 	requests := make([]tiered.Request, 0, min(len(some), tiered.MaxTogether))
 	for part := range slices.Chunk(some, tiered.MaxTogether) {
@@ -167,8 +167,8 @@ func askAt(ctx context.Context, limiter *tiered.Limiter, some []*asked, look boo
 	return nil
 }
 
-// mayBeTogether reports whether some can be charged all or none: they are not too many, are
-// held by one limiter, and no two are for the same count.
+// mayBeTogether reports whether the descriptors can be charged all or none: there are at most MaxTogether of them,
+// and no two share a count.
 func mayBeTogether(some []*asked) bool {
 	if len(some) > tiered.MaxTogether {
 		return false
@@ -188,7 +188,7 @@ func mayBeTogether(some []*asked) bool {
 	return true
 }
 
-// askTogether charges some all or none.
+// askTogether charges all or none of the descriptors, if one limiter holds them all.
 func (s *Service) askTogether(ctx context.Context, some []*asked) error {
 	if len(some) == 1 {
 		return some[0].ask(ctx)
@@ -197,7 +197,7 @@ func (s *Service) askTogether(ctx context.Context, some []*asked) error {
 	requests := make([]tiered.Request, len(some))
 	for i, a := range some {
 		if s.limiters.of(a.limit.Window) != limiter {
-			return s.askEach(ctx, some, false) // two Redis have nothing in common
+			return s.askEach(ctx, some, false) // no transaction can span two Redis
 		}
 		requests[i] = tiered.Request{Rule: a.rule, Key: a.key, Cost: a.cost()}
 	}
@@ -212,8 +212,8 @@ func (s *Service) askTogether(ctx context.Context, some []*asked) error {
 	return nil
 }
 
-// giveAllBack gives back the hits of some at the same time, so that they share trips: of so many at
-// a time as a trip carries.
+// giveAllBack gives back the hits of the descriptors. Up to MaxTogether of them, as many as a trip carries, run
+// concurrently and share trips.
 func (s *Service) giveAllBack(ctx context.Context, some []*asked) {
 	for part := range slices.Chunk(some, tiered.MaxTogether) {
 		var atOnce sync.WaitGroup
@@ -225,8 +225,8 @@ func (s *Service) giveAllBack(ctx context.Context, some []*asked) {
 	}
 }
 
-// giveBack takes hits out of the count, down to 0 at the least. Under a sliding counter and
-// GCRA, where units belong to the charge that made them, it does nothing.
+// giveBack subtracts hits from the count, which stops at 0. Under a sliding counter and GCRA, units belong to the
+// charge that took them, so giveBack does nothing.
 func (s *Service) giveBack(ctx context.Context, a *asked) {
 	now := s.options.Now()
 	window := a.limit.Window
@@ -235,15 +235,15 @@ func (s *Service) giveBack(ctx context.Context, a *asked) {
 	case algorithm.Same(limit.FixedWindow()):
 		charged = now.Add(-time.Duration(now.UnixNano()) % window)
 	case algorithm.Same(limit.SlidingLog()):
-		charged = now.Add(-window + window/16) // it gives back the oldest that count
+		charged = now.Add(-window + window/16) // gives back the oldest hits that still count
 	default:
 		return
 	}
 	units := a.cost()
 	charge := limit.Decision{Granted: units, ChargedAt: charged.UnixMicro()}
 	if s.limiters.of(window).Degraded() {
-		charge.ChargedAt = 0 // out of what this instance granted
+		charge.ChargedAt = 0 // the refund comes out of this instance's own grants
 	}
-	// What cannot be given back stays charged, and leaves with its window.
+	// Hits that cannot be given back stay charged, and leave with their window.
 	_ = a.rule.Refund(ctx, a.key, &charge, units)
 }

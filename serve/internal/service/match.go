@@ -16,33 +16,33 @@ import (
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
-// asked is a descriptor of a request, and what became of it.
+// asked is a descriptor of a request, and its decision.
 type asked struct {
 	limit     *config.Limit // nil: none applies
 	unlimited bool
-	rule      *tiered.Rule // nil: the limit is 0
-	window    string       // of a rule whose name does not tell it, see loaded.ruleName
+	rule      *tiered.Rule // nil: nothing can be granted, or there is no limit
+	window    string       // of a rule whose name does not contain it, see loaded.ruleName
 	key       string
-	hits      uint64 // mostHits at most
+	hits      uint64 // at most mostHits
 	negative  bool   // hits are given back
 	counts    *stats.Limit
 
-	asked    bool // the rule was
+	asked    bool // the rule has been asked
 	decision limit.Decision
-	heldBack bool // it would have been granted, but for others of the request
+	heldBack bool // allowed by this limit, but denied by another of the request
 	over     bool
-	// remaining units, and whole seconds until there are more.
+	// remaining is the units left, and reset the whole seconds until there are more.
 	remaining, reset int64
 }
 
-// mostHits is more than any limit: what is beyond changes nothing, but for counters, which it would
-// make fall.
+// mostHits is larger than any limit. Hits beyond it would change nothing except the counters, which would overflow
+// and fall.
 const mostHits = 1 << 33
 
-// cost is what the rule is asked for.
+// cost returns the units to ask the rule for.
 func (a *asked) cost() int64 { return int64(a.hits) }
 
-// match finds the limit of each descriptor.
+// match finds the limit of each descriptor of a request.
 func (s *Service) match(l *loaded, request *ratelimitv3.RateLimitRequest) ([]asked, error) {
 	domain := request.GetDomain()
 	if !l.config.HasDomain(domain) {
@@ -58,7 +58,7 @@ func (s *Service) match(l *loaded, request *ratelimitv3.RateLimitRequest) ([]ask
 			if err := s.bringAlong(l, a, domain, d, m.Limit); err != nil {
 				return nil, err
 			}
-			m.Values = nil // share_threshold is of the configured limit
+			m.Values = nil // share_threshold applies to the configured limit only
 		} else if m.Limit != nil {
 			a.limit, a.rule, a.unlimited = m.Limit, m.Limit.Rule, m.Limit.Unlimited
 			a.counts = l.counts[m.Limit]
@@ -85,8 +85,8 @@ func (s *Service) match(l *loaded, request *ratelimitv3.RateLimitRequest) ([]ask
 	return all, nil
 }
 
-// bringAlong holds a descriptor to the limit it has itself. How that is counted, and what is
-// done without Redis, is said by the configured limit, if there is one.
+// bringAlong applies the limit that a descriptor carries itself. The configured limit, if there is one, sets how it
+// is counted and what is done without Redis.
 func (s *Service) bringAlong(l *loaded, a *asked, domain string, d *commonv3.RateLimitDescriptor, configured *config.Limit) error {
 	own := d.GetLimit()
 	unit := ratelimitv3.RateLimitResponse_RateLimit_Unit(own.GetUnit())
@@ -124,7 +124,7 @@ func (s *Service) bringAlong(l *loaded, a *asked, domain string, d *commonv3.Rat
 
 var noTerms config.Terms
 
-// replace takes out limits that others name.
+// replace removes the limits that other limits replace.
 func replace(all []asked) {
 	names := make(map[string]bool)
 	for i := range all {
@@ -141,8 +141,8 @@ func replace(all []asked) {
 	}
 }
 
-// hitsOf is how many hits a descriptor stands for. 0 of a request is 1; 0 of a descriptor
-// looks.
+// hitsOf returns the number of hits of a descriptor. A request's 0 means 1, and a descriptor's 0 only looks at the
+// count.
 func hitsOf(request *ratelimitv3.RateLimitRequest, d *commonv3.RateLimitDescriptor) uint64 {
 	if own := d.GetHitsAddend(); own != nil {
 		return min(own.GetValue(), mostHits)
@@ -150,9 +150,9 @@ func hitsOf(request *ratelimitv3.RateLimitRequest, d *commonv3.RateLimitDescript
 	return uint64(max(1, request.GetHitsAddend()))
 }
 
-// keyOf tells what shares a count: the window, if the rule's name does not tell it, domain, keys
-// and values, or what stands for them. Each part is preceded by its length, so that no two lists of
-// parts are the same.
+// keyOf returns the key of a count. Its parts are the window, if the rule's name does not contain it, the domain, and
+// the keys and values of the entries, with shared values replaced. The length precedes each part, so that different
+// lists of parts have different keys.
 func keyOf(window, domain string, entries []*commonv3.RateLimitDescriptor_Entry, values []string) string {
 	var space [256]byte
 	b := space[:0]
@@ -175,12 +175,12 @@ func keyOf(window, domain string, entries []*commonv3.RateLimitDescriptor_Entry,
 	}
 	if len(b) > limit.MaxKey {
 		sum := sha256.Sum256(b)
-		return "long:" + hex.EncodeToString(sum[:]) // no other key begins so
+		return "long:" + hex.EncodeToString(sum[:]) // all other keys begin with a digit
 	}
 	return string(b)
 }
 
-// nameOf is what statistics of a descriptor with its own limit are called.
+// nameOf returns the name of the statistics of a descriptor that carries its own limit.
 func nameOf(domain string, entries []*commonv3.RateLimitDescriptor_Entry) string {
 	var name strings.Builder
 	for _, e := range entries {
@@ -192,13 +192,13 @@ func nameOf(domain string, entries []*commonv3.RateLimitDescriptor_Entry) string
 			name.WriteString("_" + e.GetValue())
 		}
 	}
-	return domain + "." + name.String() // with the dot also if there are no entries, as in the original
+	return domain + "." + name.String() // the dot is there even without entries, as in envoyproxy/ratelimit
 }
 
-// untilNext is whole seconds until the next window begins.
+// untilNext returns the whole seconds until the next window begins.
 func untilNext(window time.Duration, now time.Time) int64 {
 	return seconds(window - time.Duration(now.UnixNano())%window)
 }
 
-// seconds is a duration in whole seconds, rounded up.
+// seconds returns a duration in seconds, rounded up.
 func seconds(d time.Duration) int64 { return int64((d + time.Second - 1) / time.Second) }

@@ -9,8 +9,8 @@ import (
 	"github.com/tierlimit/tierlimit/serve/internal/config"
 )
 
-// A request with as many descriptors as fit into a message, each with a limit that replaces
-// others, takes no time that grows with the square of their number.
+// The time for a request with as many descriptors as fit into a message, each with a limit that replaces others, does
+// not grow with the square of their number.
 func TestManyLimitsThatReplace(t *testing.T) {
 	const many = 400_000
 	base, better := &config.Limit{Name: "base"}, &config.Limit{Replaces: []string{"base", "other"}}
@@ -21,7 +21,7 @@ func TestManyLimitsThatReplace(t *testing.T) {
 	all[7].limit = base
 	began := time.Now()
 	replace(all)
-	if took := time.Since(began); took > 20*time.Second { // milliseconds; compared in pairs, minutes
+	if took := time.Since(began); took > 20*time.Second { // it takes milliseconds; comparing pairs takes minutes
 		t.Errorf("it took %v", took)
 	}
 	if all[7].limit != nil || all[0].limit != better {
@@ -29,7 +29,7 @@ func TestManyLimitsThatReplace(t *testing.T) {
 	}
 }
 
-// Statistics of a descriptor with its own limit have the original's names, also without entries.
+// The statistics of a descriptor with its own limit have envoyproxy/ratelimit's names, even without entries.
 func TestNameOf(t *testing.T) {
 	entry := func(key, value string) *commonv3.RateLimitDescriptor_Entry {
 		return &commonv3.RateLimitDescriptor_Entry{Key: key, Value: value}

@@ -5,7 +5,7 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
-// dynamicMetadata is the request, and the metadata of limits that have passed.
+// dynamicMetadata returns the request, and the metadata of the limits that allowed it.
 func dynamicMetadata(request *ratelimitv3.RateLimitRequest, statuses []*ratelimitv3.RateLimitResponse_DescriptorStatus, all []asked) *structpb.Struct {
 	descriptors := &structpb.ListValue{}
 	for _, d := range request.GetDescriptors() {
@@ -41,8 +41,8 @@ func dynamicMetadata(request *ratelimitv3.RateLimitRequest, statuses []*ratelimi
 	return &structpb.Struct{Fields: fields}
 }
 
-// merge adds fields that are not there yet, in structures field by field. What is added is
-// copied where it may be added to: it belongs to the configuration.
+// merge adds fields that are missing, and merges structures field by field. It copies structures from the
+// configuration, because later fields may be added to them.
 func merge(to, from *structpb.Struct) {
 	for name, value := range from.GetFields() {
 		known, ok := to.Fields[name]

@@ -2,29 +2,28 @@ package service
 
 import "time"
 
-// Options are settings of a service. Those that are not set mean what they do in
-// envoyproxy/ratelimit.
+// Options are the settings of a service. Those that envoyproxy/ratelimit has too mean the same as
+// there.
 type Options struct {
 	// NearLimit is the part of a limit above which hits count as near it.
 	NearLimit float32
-	// ShadowMode lets all requests go on.
+	// ShadowMode allows all requests.
 	ShadowMode bool
 	// QuotaMode makes all limits quotas.
 	QuotaMode bool
-	// Headers adds headers to answers, under these names.
+	// Headers adds headers to answers, under the names that follow.
 	Headers                                   bool
 	LimitHeader, RemainingHeader, ResetHeader string
-	// DynamicMetadata adds the request, and the metadata of what passed, to answers.
+	// DynamicMetadata adds the request, and the metadata of the limits that allowed it, to answers.
 	DynamicMetadata bool
-	// RememberDenials lets a process answer by itself for a second what Redis denied. Such
-	// hits are not counted.
+	// RememberDenials lets a process repeat Redis's denials by itself for a second. Redis does not count such hits.
 	RememberDenials bool
-	// ChargeSeparately charges each descriptor of a request by itself, also under algorithms
-	// that count what was allowed only. Otherwise these are charged all or none.
+	// ChargeSeparately charges each descriptor of a request on its own, even under algorithms that count only what is
+	// allowed. Otherwise such descriptors are charged all or none.
 	ChargeSeparately bool
-	// Within is how long a request may take for all its trips to Redis together: as long as the
-	// limiters' deadline. It must be set.
+	// Within is how long all trips of a request to Redis may take together, which is the limiters' deadline. It must
+	// be set.
 	Within time.Duration
-	// Now is the clock; nil for the system's.
+	// Now returns the current time. If it is nil, the system clock is used.
 	Now func() time.Time
 }

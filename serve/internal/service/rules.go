@@ -13,7 +13,7 @@ import (
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
-// Limiters are where limits are held. PerSecond, if not nil, holds those of a second.
+// Limiters hold the limits. PerSecond, if not nil, holds the limits per second.
 type Limiters struct {
 	All, PerSecond *tiered.Limiter
 }
@@ -25,10 +25,9 @@ func (l *Limiters) of(window time.Duration) *tiered.Limiter {
 	return l.All
 }
 
-// rule makes the rule for a limit. Counts belong to a rule's name and a key, so the name is the
-// window: limits of the same descriptor and window share a count, as an override and the
-// configured limit do, and limits of different windows do not. The exception are windows that
-// only requests have, see loaded.ruleName.
+// rule makes the rule for a limit. The rule's name is the window, because counts belong to a rule's name and a key.
+// Limits with the same descriptor and window share a count, as an override and the configured limit do, and limits
+// with different windows do not. Windows that only requests have are an exception, see loaded.ruleName.
 func (l *Limiters) rule(name string, quota int64, window time.Duration, terms *config.Terms, remember bool) (*tiered.Rule, error) {
 	options := []tiered.RuleOption{tiered.OnOutage(terms.Outage)}
 	switch {
@@ -37,7 +36,7 @@ func (l *Limiters) rule(name string, quota int64, window time.Duration, terms *c
 		if !remember {
 			options = append(options, tiered.DenialLife(0))
 		}
-		quota = max(1, quota) // what passes a limit of 0 is decided by the count
+		quota = max(1, quota) // the caller decides a limit of 0 by the count
 	case quota == 0:
 		return nil, nil
 	case terms.Need.Stated():
@@ -51,22 +50,22 @@ func (l *Limiters) rule(name string, quota int64, window time.Duration, terms *c
 	return l.of(window).PrepareRule(name, limit.Per(quota, window).WithBurst(terms.Burst), options...)
 }
 
-// loaded is a configuration in force.
+// loaded is the configuration in force.
 type loaded struct {
 	config  *config.Config
 	counts  map[*config.Limit]*stats.Limit
-	windows map[time.Duration]bool // of its limits
+	windows map[time.Duration]bool // of the configuration's limits
 
 	overrides sync.Map // of *tiered.Rule, by override
 	known     atomic.Int64
 }
 
-// otherWindows is the name of the rules of all windows that only requests have.
+// otherWindows is the name that the rules of all windows share that only requests have.
 const otherWindows = "other"
 
-// ruleName is the name of the rule for a window. A limiter counts by name for as long as it lives,
-// so requests must not make up names: windows of several units that no configured limit has share
-// one, and are told apart by their keys.
+// ruleName returns the name of the rule for a window. A limiter keeps counts by name for as long as it lives, so
+// requests must not be able to create names. Windows of several units that no configured limit has share one name,
+// and their keys tell them apart.
 func (l *loaded) ruleName(window time.Duration) string {
 	if l.windows[window] || config.IsUnit(window) {
 		return window.String()
@@ -74,25 +73,25 @@ func (l *loaded) ruleName(window time.Duration) string {
 	return otherWindows
 }
 
-// override is a limit that a request brought along.
+// override is a limit that a request carries.
 type override struct {
 	quota  int64
 	window time.Duration
 	terms  *config.Terms
 }
 
-// mostOverrides is how many rules are kept for limits that requests bring along.
+// mostOverrides is how many rules are kept for limits that requests carry.
 const mostOverrides = 10_000
 
-// stated is what a configured limit says of its rule.
+// stated has the parts of a configured limit that determine its rule.
 type stated struct {
 	quota  int64
 	window time.Duration
 	terms  config.Terms
 }
 
-// load prepares all rules of a configuration. Limits that say the same share a rule: of many
-// thousands of limits, rules would take most of the memory.
+// load prepares all rules of a configuration. Limits with the same terms share a rule: with many thousands of limits,
+// one rule each would take most of the memory.
 func (s *Service) load(c *config.Config) (*loaded, error) {
 	l := &loaded{config: c, counts: make(map[*config.Limit]*stats.Limit), windows: make(map[time.Duration]bool)}
 	rules := make(map[stated]*tiered.Rule)
@@ -120,7 +119,7 @@ func (s *Service) load(c *config.Config) (*loaded, error) {
 	for _, lim := range c.Limits() {
 		l.counts[lim] = s.stats.Limit(lim.StatName)
 		if lim.Rule != nil {
-			// So that pages show it: of the limits of a window, the last one.
+			// Pages show this rule. Of several limits with one window, they show the last.
 			if err := s.limiters.of(lim.Window).PutInForce(lim.Rule); err != nil {
 				return nil, err
 			}
@@ -129,7 +128,7 @@ func (s *Service) load(c *config.Config) (*loaded, error) {
 	return l, nil
 }
 
-// overrideRule is the rule for a limit that a request brought along.
+// overrideRule returns the rule for a limit that a request carries.
 func (s *Service) overrideRule(l *loaded, o override) (*tiered.Rule, error) {
 	if rule, ok := l.overrides.Load(o); ok {
 		return rule.(*tiered.Rule), nil
@@ -143,7 +142,7 @@ func (s *Service) overrideRule(l *loaded, o override) (*tiered.Rule, error) {
 		return rule, nil
 	}
 	if first, known := l.overrides.LoadOrStore(o, rule); known {
-		l.known.Add(-1) // it was new to several requests at the same time
+		l.known.Add(-1) // several requests brought the same override at the same time
 		return first.(*tiered.Rule), nil
 	}
 	return rule, nil

@@ -8,8 +8,8 @@ import (
 	"github.com/tierlimit/tierlimit/serve/internal/stats"
 )
 
-// Configured limits that say the same share a rule, which takes more memory than all else that is
-// kept of a limit.
+// Configured limits with the same terms share a rule. A rule takes more memory than everything else that is kept of a
+// limit.
 func TestLimitsShareRules(t *testing.T) {
 	limiter, err := embedded.Open()
 	if err != nil {
@@ -34,7 +34,7 @@ descriptors:
 		t.Fatal(err)
 	}
 	limits := c.Limits()
-	for i, want := range []int{0, 0, 2, 3, 3, 5, 6} { // the first with the same rule
+	for i, want := range []int{0, 0, 2, 3, 3, 5, 6} { // the first limit with the same rule
 		for j := range limits {
 			if (limits[i].Rule == limits[j].Rule) != (want == []int{0, 0, 2, 3, 3, 5, 6}[j]) {
 				t.Errorf("limits %d and %d", i, j)

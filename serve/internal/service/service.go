@@ -1,4 +1,4 @@
-// Package service decides requests of Envoy's rate limit protocol.
+// Package service answers requests of Envoy's rate limit protocol.
 package service
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/tierlimit/tierlimit/serve/internal/stats"
 )
 
-// Service is a RateLimitService. It is safe for concurrent use.
+// Service implements RateLimitService. It is safe for concurrent use.
 type Service struct {
 	ratelimitv3.UnimplementedRateLimitServiceServer
 
@@ -27,8 +27,7 @@ type Service struct {
 	loaded   atomic.Pointer[loaded]
 }
 
-// New returns a service without a configuration: it has an error for all requests until there
-// is one.
+// New returns a service without a configuration. It answers all requests with an error until it has one.
 func New(limiters Limiters, s *stats.Set, options Options) *Service {
 	if options.Now == nil {
 		options.Now = time.Now
@@ -36,7 +35,7 @@ func New(limiters Limiters, s *stats.Set, options Options) *Service {
 	return &Service{limiters: limiters, options: options, stats: s}
 }
 
-// Load puts a configuration in force, whole or not at all. What was counted goes on to count.
+// Load puts a configuration in force, either whole or not at all. Counts continue.
 func (s *Service) Load(c *config.Config) error {
 	l, err := s.load(c)
 	if err != nil {
@@ -47,7 +46,7 @@ func (s *Service) Load(c *config.Config) error {
 	return nil
 }
 
-// Config is the configuration in force, nil if there is none.
+// Config returns the configuration in force, or nil if there is none.
 func (s *Service) Config() *config.Config {
 	if l := s.loaded.Load(); l != nil {
 		return l.config
@@ -55,8 +54,8 @@ func (s *Service) Config() *config.Config {
 	return nil
 }
 
-// ShouldRateLimit decides a request. Errors are the caller's mistakes, and that there is no
-// configuration; that Redis is lost is none.
+// ShouldRateLimit decides a request. It returns errors for the caller's mistakes and while there is no configuration.
+// The loss of Redis is not an error.
 func (s *Service) ShouldRateLimit(_ context.Context, request *ratelimitv3.RateLimitRequest) (*ratelimitv3.RateLimitResponse, error) {
 	began := time.Now()
 	response, err := s.decideAndCount(request, began)
@@ -65,8 +64,8 @@ func (s *Service) ShouldRateLimit(_ context.Context, request *ratelimitv3.RateLi
 	return response, err
 }
 
-// Decide is ShouldRateLimit for requests over HTTP, which the statistics of calls leave out, as in
-// envoyproxy/ratelimit.
+// Decide is ShouldRateLimit for requests over HTTP. As in envoyproxy/ratelimit, the statistics of calls do not
+// include them.
 func (s *Service) Decide(request *ratelimitv3.RateLimitRequest) (*ratelimitv3.RateLimitResponse, error) {
 	return s.decideAndCount(request, time.Now())
 }
@@ -94,15 +93,15 @@ func (s *Service) decide(request *ratelimitv3.RateLimitRequest, began time.Time)
 	if err != nil {
 		return nil, err
 	}
-	// The caller's context is not used: whatever happens, there is a decision in time.
+	// The caller's context is not used, because every request gets a decision in time.
 	if err := s.ask(context.Background(), asked, began.Add(s.options.Within)); err != nil {
 		return nil, status.Error(codes.Unavailable, err.Error())
 	}
 	return s.answer(request, asked), nil
 }
 
-// mistake is an error of whoever asked. The original's errors have no code of their own, which
-// gRPC makes Unknown.
+// mistake returns an error for a caller's mistake. Errors of envoyproxy/ratelimit have no code of their own, so gRPC
+// sends Unknown.
 func mistake(format string, args ...any) error {
 	return status.Error(codes.Unknown, fmt.Sprintf(format, args...))
 }

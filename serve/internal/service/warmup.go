@@ -9,11 +9,11 @@ import (
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
-// warmUps is how often Redis is asked before the first request is, at most.
+// warmUps is how many times at most Redis is asked before the first request.
 const warmUps = 20
 
-// WarmUp has Redis load what decides, which takes longer than a decision: the first requests
-// would be decided without it.
+// WarmUp makes Redis load the script, which takes longer than a decision. Without it, the first requests would miss
+// their deadlines and be decided without Redis.
 func (s *Service) WarmUp() {
 	for _, limiter := range []*tiered.Limiter{s.limiters.All, s.limiters.PerSecond} {
 		if limiter == nil || limiter.Degraded() {

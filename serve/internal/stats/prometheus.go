@@ -19,7 +19,7 @@ var bounds = [...]time.Duration{
 	10 * time.Millisecond, 25 * time.Millisecond, 50 * time.Millisecond, 100 * time.Millisecond, 250 * time.Millisecond, time.Second,
 }
 
-// Observe counts one.
+// Observe counts one duration.
 func (h *Histogram) Observe(d time.Duration) {
 	i := 0
 	for i < len(bounds) && d > bounds[i] {
@@ -29,17 +29,17 @@ func (h *Histogram) Observe(d time.Duration) {
 	h.nanos.Add(int64(d))
 }
 
-// Times is how many buckets a histogram has.
+// Times is the number of buckets of a histogram.
 const Times = len(bounds) + 1
 
-// Bucket is how many durations there were above the bound before, up to this one. Longer ones
-// than all bounds have a bucket with the last bound.
+// Bucket is the number of durations above the previous bucket's bound and up to this one's. Durations above all
+// bounds are counted in one more bucket, which has the last bound.
 type Bucket struct {
 	Bound time.Duration
 	Count uint64
 }
 
-// Buckets are all buckets, by bound.
+// Buckets returns all buckets, by ascending bound.
 func (h *Histogram) Buckets() (all [Times]Bucket) {
 	for i := range all {
 		all[i] = Bucket{bounds[min(i, len(bounds)-1)], h.counts[i].Load()}
@@ -47,7 +47,7 @@ func (h *Histogram) Buckets() (all [Times]Bucket) {
 	return all
 }
 
-// The names are those that the original's mapping to Prometheus makes.
+// The names are those that envoyproxy/ratelimit's mapping to Prometheus produces.
 var (
 	ofLimit = func(counter string) *prometheus.Desc {
 		return prometheus.NewDesc("ratelimit_service_rate_limit_"+counter,
@@ -70,19 +70,18 @@ var (
 	leftOutDesc  = prometheus.NewDesc("tierlimit_serve_dynamic_names_left_out_total", "Hits counted under their descriptor's name, because too many names tell values.", nil, nil)
 )
 
-// series is a counter of all paths that have their first two descriptors in common.
+// series is a counter that sums all paths with the same first two descriptors.
 type series struct{ counter, domain, key1, key2 string }
 
-// eachSeries calls f with each counter, and the series that it is part of.
+// eachSeries calls f with each counter and the series that contains it.
 func (l *Limit) eachSeries(f func(of series, value uint64)) {
 	path := strings.SplitN(strings.ToValidUTF8(l.Name, "?"), ".", 4)
 	path = append(path, "", "", "")
 	l.each(func(name string, value uint64) { f(series{name, path[0], path[1], path[2]}, value) })
 }
 
-// addGone adds what was counted under names that are no longer kept to the sums that it was part of:
-// one that becomes smaller would be taken for a counter that begins anew. Where nothing is left of a
-// sum, it has ended.
+// addGone adds the counts of names that are no longer kept to the sums that contained them. A sum that became smaller
+// would look like a counter that was reset. If no other name of a sum is left, the sum ends.
 func (s *Set) addGone(sums map[series]uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -95,7 +94,7 @@ func (s *Set) addGone(sums map[series]uint64) {
 	}
 }
 
-// Describe is of prometheus.Collector.
+// Describe implements prometheus.Collector.
 func (s *Set) Describe(descs chan<- *prometheus.Desc) {
 	for _, d := range limitDescs {
 		descs <- d
@@ -105,12 +104,12 @@ func (s *Set) Describe(descs chan<- *prometheus.Desc) {
 	}
 }
 
-// Collect is of prometheus.Collector.
+// Collect implements prometheus.Collector.
 func (s *Set) Collect(metrics chan<- prometheus.Metric) {
 	counter := func(desc *prometheus.Desc, value uint64, labels ...string) {
 		metrics <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(value), labels...)
 	}
-	sums := make(map[series]uint64) // of paths that have their first two descriptors in common
+	sums := make(map[series]uint64) // of paths with the same first two descriptors
 	for _, l := range s.all() {
 		l.eachSeries(func(of series, value uint64) { sums[of] += value })
 	}
@@ -118,7 +117,7 @@ func (s *Set) Collect(metrics chan<- prometheus.Metric) {
 	for of, sum := range sums {
 		hits := of
 		if hits.counter = "total_hits"; sums[hits] == 0 {
-			continue // as in the original: a configuration may have many limits that nobody asks for
+			continue // as in envoyproxy/ratelimit: a configuration may have many unused limits
 		}
 		counter(limitDescs[of.counter], sum, of.domain, of.key1, of.key2)
 	}

@@ -1,5 +1,5 @@
-// Package stats counts what a rate limit service does, under the names that
-// envoyproxy/ratelimit gives its statistics.
+// Package stats counts what a rate limit service does, under the names that envoyproxy/ratelimit uses for its
+// statistics.
 package stats
 
 import (
@@ -13,11 +13,11 @@ import (
 	"sync/atomic"
 )
 
-// Limit counts hits of one limit.
+// Limit counts the hits of one limit.
 type Limit struct {
 	Name    string // the descriptor's path, sanitized
-	key     string // as it is
-	dynamic bool   // made up by requests
+	key     string // the path itself
+	dynamic bool   // the name contains values of requests
 
 	TotalHits, OverLimit, NearLimit, WithinLimit, ShadowMode, OverLimitWithLocalCache atomic.Uint64
 }
@@ -32,21 +32,21 @@ func (l *Limit) each(f func(name string, value uint64)) {
 	f("over_limit_with_local_cache", l.OverLimitWithLocalCache.Load())
 }
 
-// MostDynamic is how many limits are counted whose names tell values of requests: there is no
-// end to them. Further ones are counted under the name of their descriptor.
+// MostDynamic is how many limits are counted whose names contain values of requests, because such values are
+// unbounded. Hits of further ones are counted under the name of their descriptor.
 const MostDynamic = 10_000
 
-// longestName is the longest name that is kept of those that requests make up, in bytes: their
-// number alone bounds no memory.
+// longestName is the longest name made from requests that is kept, in bytes. A bound on the number of names alone
+// would not bound the memory.
 const longestName = 500
 
-// Set is all statistics of a service. It is safe for concurrent use.
+// Set is the statistics of a service. It is safe for concurrent use.
 type Set struct {
 	RedisError, ServiceError, ConfigLoadSuccess, ConfigLoadError, GlobalShadowMode atomic.Uint64
-	// What the original does not have: requests and descriptors decided without Redis, and
-	// hits counted under a descriptor's name for want of room, see MostDynamic.
+	// Degraded counts requests with a descriptor that was decided without Redis. DynamicLeftOut counts hits that are
+	// counted under a descriptor's name for lack of room, see MostDynamic. envoyproxy/ratelimit has neither.
 	Degraded, DynamicLeftOut atomic.Uint64
-	// NotFound is of descriptors of domains that are not configured, see Domain.
+	// NotFound counts descriptors of domains that are not configured, see DomainNotFound.
 	NotFound atomic.Uint64
 
 	TotalRequests atomic.Uint64
@@ -55,10 +55,10 @@ type Set struct {
 	limits  sync.Map // of *Limit, by name
 	dynamic atomic.Int64
 
-	mu      sync.Mutex        // guards the rest but domains
+	mu      sync.Mutex        // guards the fields up to domains
 	inForce map[string]bool   // names of the configuration
-	retired []string          // names that it no longer has, in the order in which it lost them
-	gone    map[series]uint64 // what was counted under names that are no longer kept, see mostRetired
+	retired []string          // names that the configuration no longer has, oldest first
+	gone    map[series]uint64 // counts of names that are no longer kept, see mostRetired
 
 	domains      sync.Map // of *atomic.Uint64, by name
 	domainsKnown atomic.Int64
@@ -67,8 +67,8 @@ type Set struct {
 // mostDomains is how many unknown domains are counted by name.
 const mostDomains = 1_000
 
-// DomainNotFound counts descriptors of a domain that is not configured: of all domains, and of
-// each, for so many of them.
+// DomainNotFound counts descriptors of a domain that is not configured. It adds them to the total of all domains and,
+// for up to mostDomains domains, to the domain's own count.
 func (s *Set) DomainNotFound(domain string, descriptors int) {
 	s.NotFound.Add(uint64(descriptors))
 	if len(domain) > longestName {
@@ -81,17 +81,17 @@ func (s *Set) DomainNotFound(domain string, descriptors int) {
 			return
 		}
 		if of, known = s.domains.LoadOrStore(strings.Clone(domain), new(atomic.Uint64)); known {
-			s.domainsKnown.Add(-1) // it was new to several requests at the same time
+			s.domainsKnown.Add(-1) // several requests brought the same new name at the same time
 		}
 	}
 	of.(*atomic.Uint64).Add(uint64(descriptors))
 }
 
-// mostRetired is how many names are kept that the configuration no longer has: what was counted under
-// them is seen to its end, and goes on if they come back. The oldest are forgotten.
+// mostRetired is how many names are kept that the configuration no longer has. Their last counts can still be read,
+// and counting continues if the configuration has them again. When there are more, the oldest are forgotten.
 const mostRetired = 10_000
 
-// InForce says which limits the configuration in force has.
+// InForce sets which limits the configuration in force has.
 func (s *Set) InForce(limits []*Limit) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -109,10 +109,10 @@ func (s *Set) InForce(limits []*Limit) {
 	}
 }
 
-// forget is for who holds mu. Sums that the name's counts are part of keep them.
+// forget stops keeping a name. Its counts remain part of the sums that contain them. The caller holds mu.
 func (s *Set) forget(name string) {
 	known, ok := s.limits.Load(name)
-	if !ok || known.(*Limit).dynamic { // of which there are so many at most in any case
+	if !ok || known.(*Limit).dynamic { // dynamic names are kept, as MostDynamic bounds their number
 		return
 	}
 	s.limits.Delete(name)
@@ -126,7 +126,7 @@ func (s *Set) forget(name string) {
 	})
 }
 
-// Limit is the counts of a name.
+// Limit returns the counts of a name.
 func (s *Set) Limit(name string) *Limit {
 	if known, ok := s.limits.Load(name); ok {
 		return known.(*Limit)
@@ -135,15 +135,15 @@ func (s *Set) Limit(name string) *Limit {
 	return l
 }
 
-// store also reports whether the name was known already.
+// store returns the counts of a name, and reports whether the name was already known.
 func (s *Set) store(name string, dynamic bool) (l *Limit, known bool) {
 	name = strings.Clone(name)
 	stored, known := s.limits.LoadOrStore(name, &Limit{Name: sanitize(name), key: name, dynamic: dynamic})
 	return stored.(*Limit), known
 }
 
-// Dynamic is the counts of a name that tells values of requests, or if there are too many of
-// them, or the name is too long, those of otherwise.
+// Dynamic returns the counts of a name that contains values of requests. If the name is too long or there are too
+// many such names, it returns otherwise.
 func (s *Set) Dynamic(name string, otherwise *Limit) *Limit {
 	if known, ok := s.limits.Load(name); ok {
 		return known.(*Limit)
@@ -159,20 +159,20 @@ func (s *Set) Dynamic(name string, otherwise *Limit) *Limit {
 	}
 	l, known := s.store(name, true)
 	if known {
-		s.dynamic.Add(-1) // it was new to several requests at the same time
+		s.dynamic.Add(-1) // several requests brought the same new name at the same time
 	}
 	return l
 }
 
 var address = regexp.MustCompile(`\d{1,3}(\.\d{1,3}){3}`)
 
-// sanitize takes out of a name what tells parts of names apart, and lines.
+// sanitize replaces the characters that separate parts of names or lines.
 func sanitize(name string) string {
 	name = strings.NewReplacer(":", "_", "|", "_", "\n", "_", "\r", "_").Replace(name)
 	return address.ReplaceAllStringFunc(name, func(a string) string { return strings.ReplaceAll(a, ".", "_") })
 }
 
-// Each calls f with the name and value of each counter, by name.
+// Each calls f with the name and value of each counter, sorted by name.
 func (s *Set) Each(f func(name string, value uint64)) {
 	all := map[string]uint64{
 		"ratelimit.service.call.should_rate_limit.redis_error":   s.RedisError.Load(),
@@ -185,7 +185,7 @@ func (s *Set) Each(f func(name string, value uint64)) {
 		"ratelimit.service.dynamic_names_left_out":               s.DynamicLeftOut.Load(),
 		"ratelimit_server.ShouldRateLimit.total_requests":        s.TotalRequests.Load(),
 	}
-	// Several names may be one when they are sanitized.
+	// Several names may become the same when they are sanitized.
 	for _, l := range s.all() {
 		l.each(func(name string, value uint64) { all["ratelimit.service.rate_limit."+l.Name+"."+name] += value })
 	}
@@ -198,7 +198,7 @@ func (s *Set) Each(f func(name string, value uint64)) {
 	}
 }
 
-// WriteTo writes each counter as "NAME: VALUE" in a line.
+// WriteTo writes each counter as a line "NAME: VALUE".
 func (s *Set) WriteTo(w io.Writer) (n int64, err error) {
 	s.Each(func(name string, value uint64) {
 		if err == nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
-// Names that requests make up are bounded; those beyond are counted elsewhere.
+// The number of names made from requests is bounded. Further hits are counted under another name.
 func TestDynamicNamesAreBounded(t *testing.T) {
 	var s Set
 	otherwise := s.Limit("d.k")
@@ -32,7 +32,7 @@ func TestDynamicNamesAreBounded(t *testing.T) {
 	}
 }
 
-// So is their length.
+// Names longer than longestName are not kept.
 func TestLongNamesAreNotKept(t *testing.T) {
 	var s Set
 	otherwise := s.Limit("d.k")
@@ -48,8 +48,8 @@ func TestLongNamesAreNotKept(t *testing.T) {
 	})
 }
 
-// Names that the configuration had are bounded as well, however often it changes; those that it has are
-// not. What was counted stays in the sums that are shown.
+// The number of names of former configurations is bounded, however often the configuration changes. Names of the
+// current one are not bounded. Counts stay in the exported sums.
 func TestNamesOfFormerConfigurationsAreBounded(t *testing.T) {
 	var s Set
 	const each = 1_000
@@ -79,13 +79,13 @@ func TestNamesOfFormerConfigurationsAreBounded(t *testing.T) {
 	if sum := series(); sum != 30*(each+1) {
 		t.Errorf("a sum of %v", sum)
 	}
-	// One that comes back goes on.
+	// If a name comes back, its count continues.
 	again := s.Limit("d.stays.k.v25_1")
 	again.TotalHits.Add(1)
 	if n := again.TotalHits.Load(); n != 2 {
 		t.Errorf("%d hits", n)
 	}
-	// Nothing is left of a series of which no name is kept.
+	// A series ends when none of its names is kept any more.
 	for version := range 30 {
 		limits := []*Limit{}
 		for i := range each {
@@ -98,7 +98,7 @@ func TestNamesOfFormerConfigurationsAreBounded(t *testing.T) {
 	}
 }
 
-// seriesOf are a metric's values, by those of their labels.
+// seriesOf returns the values of a metric, by their label values.
 func seriesOf(t *testing.T, s *Set, metric string) map[string]float64 {
 	t.Helper()
 	registry := prometheus.NewPedanticRegistry()
@@ -123,7 +123,7 @@ func seriesOf(t *testing.T, s *Set, metric string) map[string]float64 {
 	return got
 }
 
-// Names that are one when they are sanitized are one counter, as in the original, with the hits of all.
+// Names that become equal when they are sanitized are one counter with the hits of all, as in envoyproxy/ratelimit.
 func TestNamesThatAreOne(t *testing.T) {
 	var s Set
 	for i, name := range []string{"d.k_a:b", "d.k_a|b", "d.k_a_b"} {
@@ -138,8 +138,8 @@ func TestNamesThatAreOne(t *testing.T) {
 	}
 }
 
-// Paths that have their first two descriptors in common are one series, addresses in names do
-// not divide them, and what is no text does no harm.
+// Paths with the same first two descriptors are one series. Addresses in names do not split them, and invalid UTF-8
+// is replaced.
 func TestPrometheus(t *testing.T) {
 	var s Set
 	for _, name := range []string{"d.a_1.b.c", "d.a_1.b.d", "d.ip_10.0.0.1", "d", "\xff.k"} {
@@ -165,7 +165,7 @@ func TestPrometheus(t *testing.T) {
 	}
 }
 
-// A name that is new to several requests at the same time takes the place of one.
+// A name that several requests bring for the first time at once takes the room of one name.
 func TestNamesThatAreNewToSeveralRequests(t *testing.T) {
 	var s Set
 	otherwise := s.Limit("d.k")

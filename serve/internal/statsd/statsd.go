@@ -15,37 +15,37 @@ import (
 	"github.com/tierlimit/tierlimit/serve/internal/stats"
 )
 
-// Settings say where statistics go, and how they are written.
+// Settings are the server that receives the statistics and the form in which they are written.
 type Settings struct {
 	Network string // "tcp" or "udp"
 	Address string // host:port
-	// Tags are added to all names: as gostats writes them, ".__NAME=VALUE" behind the name, or
-	// as DogStatsD reads them.
+	// Tags are added to every name, either as gostats writes them, ".__NAME=VALUE" after the name, or in DogStatsD's
+	// form.
 	Tags map[string]string
 	Dog  bool
-	// DogTags are further tags of DogStatsD's form, NAME:VALUE, as they are.
+	// DogTags are further tags in DogStatsD's form, NAME:VALUE, which are sent unchanged.
 	DogTags []string
 }
 
 const (
-	// longestFlush bounds how long a server that hangs is waited for.
+	// longestFlush bounds the wait for a server that hangs.
 	longestFlush = 2 * time.Second
-	// A datagram should not be divided on the way; a write to a stream may be longer.
+	// A datagram should not be fragmented on the way. A write to a stream may be longer.
 	longestDatagram = 1432
 	longestWrite    = 64 << 10
-	// longestLine bounds a line. Longer ones are not sent: one that can never be would keep back
-	// all that come after it.
+	// longestLine bounds a line. Longer lines are not sent, because a line that can never be sent would block every
+	// line after it.
 	longestLine = 8 << 10
 )
 
-// Sender sends what has been counted since it sent last. What cannot be sent is kept, as a number
-// for each counter, and sent with the next. It is for one goroutine.
+// Sender sends the differences since its last flush. If a flush fails, the next one sends its counts too: the sender
+// keeps only one number per counter. A Sender must not be used concurrently.
 type Sender struct {
 	settings Settings
 	from     *stats.Set
 	tags     string
 
-	sent  map[string]uint64 // by name, in all
+	sent  map[string]uint64 // total sent so far, by name
 	times [stats.Times]uint64
 }
 
@@ -75,10 +75,10 @@ func (s *Settings) tags() string {
 	return b.String()
 }
 
-// Flush sends what is new. It takes two seconds at most, once it knows what that is. Each flush has a
-// connection of its own: a server that has moved or has begun anew is found again.
+// Flush sends what has been counted since the last flush. Once it has computed the differences, it takes two seconds
+// at most. Each flush opens a connection of its own, so that it finds a server that has moved or restarted.
 func (s *Sender) Flush(ctx context.Context) error {
-	changes := s.changes() // of many names, which takes a busy machine seconds
+	changes := s.changes() // with many names, this takes seconds on a busy machine
 	ctx, cancel := context.WithTimeout(ctx, longestFlush)
 	defer cancel()
 	var dialer net.Dialer
@@ -107,7 +107,7 @@ func (s *Sender) send(connection net.Conn, changes []change) error {
 	return f.err
 }
 
-// change is a counter that has become larger since it was sent.
+// change is a counter that has grown since it was last sent.
 type change struct {
 	name  string
 	value uint64
@@ -123,7 +123,7 @@ func (s *Sender) changes() (all []change) {
 		switch {
 		case value > before:
 			all = append(all, change{name, value})
-		case value < before: // what was counted under one of its names is no longer kept
+		case value < before: // counts of one of the limits with this name are no longer kept
 			s.sent[name] = value
 		}
 	})
@@ -133,7 +133,7 @@ func (s *Sender) changes() (all []change) {
 	return all
 }
 
-// forget forgets names that are no longer kept.
+// forget removes the names that are no longer kept.
 func (s *Sender) forget() {
 	kept := make(map[string]uint64, len(s.sent))
 	s.from.Each(func(name string, _ uint64) {
@@ -144,8 +144,8 @@ func (s *Sender) forget() {
 	s.sent = kept
 }
 
-// responseTimes sends a line for each bucket of the histogram in place of one for each call: the
-// bucket's bound, and by the sample rate for how many calls it stands.
+// responseTimes sends one line for each bucket of the histogram instead of one for each call. A line has the bucket's
+// bound, and its sample rate tells how many calls it stands for.
 func (s *Sender) responseTimes(f *flush) {
 	for i, bucket := range s.from.ResponseTime.Buckets() {
 		calls := bucket.Count - s.times[i]
@@ -168,13 +168,13 @@ func (s *Sender) text(name, value, kind string) string {
 	return fmt.Sprintf("%s%s:%s%s\n", name, s.tags, value, kind)
 }
 
-// flush gathers lines into as many writes as are needed.
+// flush collects lines into as few writes as their lengths allow.
 type flush struct {
 	connection net.Conn
 	most       int
 	gathered   []byte
-	then       []func() // once what is gathered has been written
-	err        error    // of the first write that failed: nothing is written after it
+	then       []func() // called after the collected lines have been written
+	err        error    // of the first failed write; nothing is written after it
 }
 
 func (f *flush) line(text string, written func()) {

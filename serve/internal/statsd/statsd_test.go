@@ -14,7 +14,7 @@ import (
 	"github.com/tierlimit/tierlimit/serve/internal/stats"
 )
 
-// listen returns an address, and what each connection to it has sent.
+// listen returns an address, and a channel with the text that each connection to it has sent.
 func listen(t *testing.T, address string) (string, <-chan string) {
 	t.Helper()
 	listener, err := net.Listen("tcp", address)
@@ -44,8 +44,8 @@ func flushed(t *testing.T, s *Sender) {
 	}
 }
 
-// Each counter is sent as what has been added since, those that stand still are not, and times
-// as buckets with a sample rate. What is counted while the server is away is sent when it is back.
+// Counters are sent as differences, and unchanged counters are not sent. Response times are sent as buckets with a
+// sample rate. Counts from while the server was away are sent when it is back.
 func TestFlush(t *testing.T) {
 	var set stats.Set
 	user := set.Limit("shop.user_10.0.0.1")
@@ -81,8 +81,8 @@ func TestFlush(t *testing.T) {
 	}
 }
 
-// Datagrams have whole lines and go undivided through a network; a line that is too long keeps
-// back no others, and what requests make up makes no lines.
+// Datagrams contain whole lines and are not fragmented in a network. A line that is too long does not block others,
+// and names from requests cannot make lines of their own.
 func TestDatagrams(t *testing.T) {
 	connection, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
@@ -119,17 +119,17 @@ func TestDatagrams(t *testing.T) {
 	}
 }
 
-// Of what a server that hangs has taken only a part, the rest is sent again.
+// If a server hangs after it has taken a part, the next flush sends the rest.
 func TestServerThatHangs(t *testing.T) {
 	var set stats.Set
 	const names = 300
-	for i := range names { // more than one write
+	for i := range names { // so many that they need several writes
 		set.Limit(fmt.Sprintf("d.%03d_%s", i, strings.Repeat("x", 400))).TotalHits.Add(1)
 	}
 	s := New(Settings{Network: "tcp"}, &set)
 	ours, theirs := net.Pipe()
 	taken := make(chan string, 1)
-	go func() { // one write
+	go func() { // reads one write only
 		buffer := make([]byte, longestWrite)
 		n, _ := theirs.Read(buffer)
 		taken <- string(buffer[:n])
@@ -153,8 +153,8 @@ func TestServerThatHangs(t *testing.T) {
 	}
 }
 
-// Names of former configurations that are no longer kept are forgotten here as well; what was counted
-// before is not sent again when one comes back.
+// Names of former configurations that are no longer kept are forgotten by the sender too. If a name comes back, its
+// earlier count is not sent again.
 func TestNamesOfFormerConfigurations(t *testing.T) {
 	address, sent := listen(t, "127.0.0.1:0")
 	var set stats.Set

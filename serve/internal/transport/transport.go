@@ -1,4 +1,4 @@
-// Package transport says what gRPC's clients may take, and how their connections are read and written.
+// Package transport bounds what gRPC clients may use, and sets how their connections are read and written.
 package transport
 
 import (
@@ -11,51 +11,51 @@ import (
 	"github.com/tierlimit/tierlimit/internal/quietconn"
 )
 
-// pingTimeout is how long a client may take to answer a ping, and its kernel to take what is sent.
+// pingTimeout is how long a client may take to answer a ping, and its kernel to acknowledge sent data.
 const pingTimeout = 20 * time.Second
 
-// MostStreams is how many calls a connection may have under way, and longestRequest how many bytes
-// each of them: what they take of memory is bounded, if their caller does not read. Whoever has
-// more calls makes them wait, or opens another connection.
+// MostStreams is how many calls a connection may have in flight, and longestRequest is how many bytes a call may
+// have. They bound the memory for callers that do not read. A client with more calls has to queue them or open
+// another connection.
 const (
 	MostStreams    = 1_000
 	longestRequest = 4 << 20
 )
 
-// LongestHeaders is how many bytes the headers of a call may have. By default gRPC takes 16 MB, of
-// each call that a connection has under way.
+// LongestHeaders is how many bytes the headers of a call may have. gRPC's default is 16 MB for each call in flight on
+// a connection.
 const LongestHeaders = 64 << 10
 
-// window is how many bytes of requests may be on the way, of a call and of a connection.
+// window is how many bytes of requests may be in flight, for a call and for a connection.
 const window = 1 << 20
 
-// streamWorkers is how many calls are answered by goroutines that are kept; further ones have
-// one of their own.
+// streamWorkers is how many permanent goroutines answer calls. A call that finds none free gets a goroutine of its
+// own.
 const streamWorkers = 256
 
-// Options are those of the service's gRPC server. A connection is ended when it is so old, and its
-// calls a grace later.
+// Options returns the options of the service's gRPC server. A connection stops taking calls at the given age, and its
+// calls are ended a grace later.
 func Options(age, grace time.Duration) []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.KeepaliveParams(keepalive.ServerParameters{
 			MaxConnectionAge: age, MaxConnectionAgeGrace: grace,
-			// Who reads nothing any more does not answer either, and is let go.
+			// A client that no longer reads does not answer pings either, and is disconnected.
 			Time: time.Minute, Timeout: pingTimeout,
 		}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
 		grpc.MaxConcurrentStreams(MostStreams),
 		grpc.MaxRecvMsgSize(longestRequest),
 		grpc.MaxHeaderListSize(LongestHeaders),
-		// Goroutines that answer one call after another keep their stacks, which else grow for
-		// each call: a sixth of the processor time.
+		// Goroutines that answer one call after another keep their stacks. Otherwise the stacks grow anew for each
+		// call, which takes a sixth of the processor time.
 		grpc.NumStreamWorkers(streamWorkers),
-		// Windows that do not grow: else gRPC sends a ping for nearly each piece that it reads, to
-		// measure the connection.
+		// The windows do not grow. Otherwise gRPC would send a ping for nearly each piece that it reads, to measure
+		// the connection.
 		grpc.StaticStreamWindowSize(window), grpc.StaticConnWindowSize(window),
 	}
 }
 
-// Ending is a listener whose connections end when the other side takes nothing.
+// Ending is a listener whose connections end when the other side no longer acknowledges data.
 type Ending struct{ net.Listener }
 
 // Accept implements [net.Listener].
@@ -68,7 +68,7 @@ func (l Ending) Accept() (net.Conn, error) {
 	return accepted, nil
 }
 
-// Listener is an [Ending] one whose connections do not wake up Go's monitor thread either.
+// Listener is an [Ending] listener whose connections also do not wake up Go's monitor thread.
 type Listener struct{ net.Listener }
 
 // Accept implements [net.Listener].

@@ -9,8 +9,8 @@ import (
 // tcpUserTimeout is the kernel's TCP_USER_TIMEOUT.
 const tcpUserTimeout = 0x12
 
-// setUserTimeout lets the kernel end a connection whose other side takes nothing for so long. gRPC does
-// that for connections of the kernel only, not for those that [Listener] returns.
+// setUserTimeout makes the kernel end a connection whose other side acknowledges nothing for the given time. gRPC
+// does so only for the kernel's own connections, not for those that [Listener] returns.
 func setUserTimeout(c net.Conn, within time.Duration) {
 	conn, ok := c.(*net.TCPConn)
 	if !ok {

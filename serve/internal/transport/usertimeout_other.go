@@ -7,5 +7,5 @@ import (
 	"time"
 )
 
-// setUserTimeout does nothing. Of gRPC's clients pings find out as well, later.
+// setUserTimeout does nothing. For gRPC clients, pings detect a dead connection too, but later.
 func setUserTimeout(net.Conn, time.Duration) {}

@@ -1,5 +1,5 @@
-// Package xdsconfig reads configurations in the form that control planes send over xDS:
-// resources of type ratelimit.config.ratelimit.v3.RateLimitConfig, as Envoy Gateway does.
+// Package xdsconfig reads configurations in the form in which control planes such as Envoy Gateway send them over
+// xDS: resources of type ratelimit.config.ratelimit.v3.RateLimitConfig.
 package xdsconfig
 
 import (
@@ -16,7 +16,7 @@ import (
 	"google.golang.org/protobuf/types/descriptorpb"
 	"google.golang.org/protobuf/types/dynamicpb"
 	"google.golang.org/protobuf/types/known/anypb"
-	_ "google.golang.org/protobuf/types/known/structpb" // metadata is one
+	_ "google.golang.org/protobuf/types/known/structpb" // the type of metadata
 
 	"github.com/tierlimit/tierlimit/serve/internal/config"
 )
@@ -24,8 +24,8 @@ import (
 // TypeURL is the type of the resources.
 const TypeURL = "type.googleapis.com/ratelimit.config.ratelimit.v3.RateLimitConfig"
 
-// described has the messages' fields. Written as JSON they have the names that they have in
-// files.
+// described declares the messages and their fields. Written as JSON, the fields have the same names as in
+// configuration files.
 const described = `
 name: "tierlimit/serve/rls_conf.proto"
 package: "ratelimit.config.ratelimit.v3"
@@ -73,12 +73,12 @@ enum_type {
 }
 `
 
-// Message is the resources' message. It is not registered: another package of the process may
-// have its own.
+// Message describes the resources' message. It is not registered, because another package of the process may register
+// its own.
 var Message = func() protoreflect.MessageDescriptor {
 	var file descriptorpb.FileDescriptorProto
 	if err := prototext.Unmarshal([]byte(described), &file); err != nil {
-		panic(err) // it is a constant, which tests read
+		panic(err) // the text is a constant, and tests read it
 	}
 	descriptor, err := protodesc.NewFile(&file, protoregistry.GlobalFiles)
 	if err != nil {
@@ -87,7 +87,7 @@ var Message = func() protoreflect.MessageDescriptor {
 	return descriptor.Messages().ByName("RateLimitConfig")
 }()
 
-// Files is resources as files that [config.Load] reads.
+// Files returns the resources as files that [config.Load] reads.
 func Files(resources []*anypb.Any) ([]config.File, error) {
 	files := make([]config.File, 0, len(resources))
 	for i, resource := range resources {
@@ -105,7 +105,7 @@ func Files(resources []*anypb.Any) ([]config.File, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%w: %s: %w", config.ErrInvalid, named, err)
 		}
-		var lines any // one field a line, for what is said of mistakes
+		var lines any // one field a line, so that errors have useful line numbers
 		if err := json.Unmarshal(text, &lines); err == nil {
 			if indented, err := json.MarshalIndent(lines, "", " "); err == nil {
 				text = indented
@@ -116,7 +116,7 @@ func Files(resources []*anypb.Any) ([]config.File, error) {
 	return files, nil
 }
 
-// escape writes what JSON may hold as it is and YAML may not, which is in strings only.
+// escape escapes the characters that JSON allows unescaped and YAML does not. They occur only in strings.
 func escape(json []byte) []byte {
 	escaped := make([]byte, 0, len(json))
 	for _, r := range string(json) {

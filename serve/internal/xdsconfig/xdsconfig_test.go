@@ -14,8 +14,8 @@ import (
 	"github.com/tierlimit/tierlimit/serve/internal/config"
 )
 
-// Any text that a message can hold is text in the configuration, also what YAML forbids or takes
-// for something else.
+// Any text that a message can hold stays the same text in the configuration, including text that YAML forbids or
+// reads as another type.
 func TestAnyText(t *testing.T) {
 	for _, text := range []string{
 		"v", "a\nb", "\x00", "\x01", "\t", "\x7f", "\u0080", "\u0085", "\u009f", "\u00a0", "\u2028", "\ue000", "\ufeff", "\ufffe", "\uffff", "😀", "\U0010ffff",
