@@ -181,7 +181,7 @@ func TestHoldsThatAreEmptiedWhileTheirSlotMoves(t *testing.T) {
 	for i, a := range []limit.Algorithm{limit.SlidingLog(), limit.SlidingCounter(4, limit.Strict), limit.GCRA(), limit.FixedWindow()} {
 		rule := newRule(t, limit.PerHour(10).WithBurst(10), a)
 		for used := range int64(2) {
-			k := held{fmt.Sprintf("{a}%d.%d", i, used), rule, used}
+			k := held{key: fmt.Sprintf("{a}%d.%d", i, used), rule: rule, used: used}
 			if used > 0 {
 				run(take(k, used))
 			}
