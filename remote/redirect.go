@@ -58,7 +58,7 @@ func (ns *nodes) expireAnywhere(entries []Entry, from *node) {
 	}
 	now := localTime()
 	own, anywhere := from.clocks.notAfter("", now), ns.notAfter(now)
-	if own == 0 || anywhere == 0 { // the clock of from is not known: the not-afters are already on the clock that is furthest behind
+	if own == 0 || anywhere == 0 { // from's clock is not known: the not-afters are already on the furthest-behind clock
 		return
 	}
 	earlier := own - anywhere
