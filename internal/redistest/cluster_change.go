@@ -111,7 +111,7 @@ func (c *Cluster) MoveSlots(tb testing.TB, from, to *Server, slots []int, halfwa
 		}
 	}
 	for _, slot := range slots {
-		do(target, "CLUSTER", "SETSLOT", slot, "NODE", toID) // the target first: otherwise nobody would own the slot for a moment
+		do(target, "CLUSTER", "SETSLOT", slot, "NODE", toID) // first, or no node owns it for a moment
 		do(source, "CLUSTER", "SETSLOT", slot, "NODE", toID)
 	}
 }
