@@ -88,8 +88,8 @@ local function hold_in(text, from)
   return math.min(charged, LATEST), math.min(ends, LATEST), math.min(units, MOST_UNITS)
 end
 
--- The position of a hold's line, which is searched for from position behind on, where a line begins; nil if there
--- is none.
+-- The position of the line of a hold, or nil if there is none. The search begins at position "behind", where a
+-- line begins.
 local function find_line(lines, id, behind)
   local from = find(lines, id, behind, true)
   while from and (from - behind) % HOLD_BYTES > 0 do

@@ -285,7 +285,6 @@ local ANSWER_NUMBERS, ANSWER_ALLOWED, ANSWER_WITH_PARTS = 0, 255, '\254'
 --                         up to the newest charge, in groups, the newest first, with the latest
 --                         time at which they can have been charged. It may leave out all but
 --                         the newest "most" units; see inherit
---                         many of the newest; see inherit
 local make = {}
 local made = {}
 

@@ -305,8 +305,8 @@ func (b *batch) addGroup(c *call, bound *bounds) outcome {
 	return added
 }
 
-// areFull reports whether every key of a group has used up its part of the batch. The group is not held back
-// for some of its keys: these may be limits that all requests share.
+// areFull reports whether every key of a group has used up its part of the batch. If some key has not, the group
+// is not held back: its full keys may be limits that all requests share.
 func (b *batch) areFull(group []Entry, bound *bounds) bool {
 	for i := range group {
 		l := b.loadFor(asking{rule: group[i].Rule, key: group[i].Key})

@@ -150,7 +150,7 @@ func (b *Batcher) DecideInto(ctx context.Context, e *Entry, reply *Reply) error 
 // a Cluster they must share a slot. Entries with the same Group are charged all or none. Entries without a
 // Group fail separately, see Reply.Err; the error that DecideAll returns is for the whole call.
 //
-// DecideAll returns within that time, or when ctx's deadline passes, and within 25 ms when ctx is cancelled.
+// DecideAll returns within that time, or when ctx's deadline passes, and within 25 ms when ctx is canceled.
 // But a caller that makes its own trip (Options.Inline) finishes it first. The error is [ErrNoAnswer],
 // [ErrDecideBy], [ErrNoRoom], [ErrUnreadable], [limit.ErrClosed], an error of ctx, which says nothing about
 // Redis, the error that Hooks.Begin returned, or an error of Redis or the client.

@@ -59,7 +59,7 @@ type Entry struct {
 	// NotAfter is the time on Redis's clock, in µs, after which the entry is not charged; 0 means
 	// none.
 	NotAfter int64
-	// Group, if not 0, joins neighbouring entries with the same number, so that all of them are
+	// Group, if not 0, joins neighboring entries with the same number, so that all of them are
 	// charged or none. Their keys must differ and, on a Cluster, share a hash slot. It is at most
 	// 65,535.
 	Group int
@@ -117,7 +117,7 @@ func (e *Entry) leaseKey() string { return leaseKey(e.redisKey()) }
 // markerKey returns the Redis key of a Charge's marker.
 func (e *Entry) markerKey() string { return markerKey(e.redisKey(), e.Marker) }
 
-// sameKey reports whether the entry has the same key as before, the entry in front of it. If so, the key need
+// sameKey reports whether the entry has the same key as "before", the entry in front of it. If so, the key need
 // not be sent again. The keys of a group all differ.
 func (e *Entry) sameKey(before *Entry) bool {
 	return e.redisKey() == before.redisKey()

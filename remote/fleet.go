@@ -41,9 +41,9 @@ type place struct {
 	keys []any // of the script
 
 	mu sync.Mutex // guards the rest
-	// Until local time until, size does not fall below least, the size before a move or a loss. After a move,
-	// other instances are counted only once they have moved, too. After Redis has lost the memberships, they
-	// are counted only once they have sent a heartbeat.
+	// Before the local time until, the size does not fall below least, the size before a move or a loss. After a
+	// move, other instances are counted only once they have moved, too. After Redis has lost the memberships,
+	// they are counted only once they have sent a heartbeat.
 	least int64
 	until int64
 	// generation, and answered, which is a Sequence, are those of the newest heartbeat that was answered.

@@ -28,7 +28,7 @@ type heldConn struct {
 
 const (
 	holdAtMost = time.Second
-	holdIdle   = 20 * time.Millisecond // longer than the time between the starts of two trips of a busy process
+	holdIdle   = 20 * time.Millisecond // most time between the starts of two trips; a busy process needs less
 	// spareConns is the number of unused connections that a pool must have.
 	spareConns = 4
 )

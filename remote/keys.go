@@ -52,7 +52,7 @@ type Keyspace struct {
 	tags   []string // nil: the user key is the hash tag
 }
 
-// NewKeyspace checks the prefix: 1 to 32 letters, digits, "_", "-", "." or ":".
+// NewKeyspace returns the keyspace of a prefix, which must be 1 to 32 letters, digits, "_", "-", "." or ":".
 func NewKeyspace(prefix string) (Keyspace, error) {
 	if prefix == "" || len(prefix) > 32 || strings.ContainsFunc(prefix, func(r rune) bool { return !wordRune(r) && r != ':' }) {
 		return Keyspace{}, fmt.Errorf("%w: key prefix %q, must be 1 to 32 of letters, digits and _ - . : only", limit.ErrInvalidOption, prefix)

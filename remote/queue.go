@@ -9,9 +9,9 @@ type queue struct {
 	large   int // number of large calls
 }
 
-// A call with at least largeGroup entries, or with at least largeWork, is large: it takes a quarter of a trip
-// or more, and leaves little room for others. After a trip with a large call, other calls go first: so they are
-// delayed by one trip, and not by all the large calls that wait.
+// A call with at least largeGroup entries, or at least largeWork units of work, is large: it takes a quarter of
+// a trip or more, and leaves little room for others. After a trip with a large call, other calls go first: so
+// they are delayed by one trip, and not by all the large calls that wait.
 const (
 	largeGroup = 32
 	largeWork  = 25_000

@@ -2,7 +2,7 @@ package remote
 
 import "time"
 
-// The reaper ends calls, sent or not, whose deadline has passed or whose context was cancelled, and trips that
+// The reaper ends calls, sent or not, whose deadline has passed or whose context was canceled, and trips that
 // take too long. One timer does that for all callers of the batcher, so that each caller waits only for its
 // answer. A timer for each caller, or waiting for each caller's context, would cost more than all the rest of a
 // decision.

@@ -136,10 +136,10 @@ func TestOthersGetTheirTurn(t *testing.T) {
 		var ran atomic.Bool
 		began, before := time.Now(), usage(t)
 		go ran.Store(true)
-		for n := 0; !ran.Load() && (n%100_000 != 0 || time.Since(began) < patience); n++ { // reads the clock rarely, because a goroutine that does is not interrupted
+		for n := 0; !ran.Load() && (n%100_000 != 0 || time.Since(began) < patience); n++ { // the clock is read rarely: the reading is not interrupted
 		}
 		after := usage(t)
-		held = append(held, time.Duration(after.Utime.Nano()-before.Utime.Nano())) // of the processor, which a busy machine may take away
+		held = append(held, time.Duration(after.Utime.Nano()-before.Utime.Nano())) // excludes time without the processor
 	}
 	if longest := slices.Max(held); longest > most {
 		t.Errorf("others were held up while %v were computed, want 20 ms or a little more", held)
