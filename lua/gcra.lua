@@ -276,7 +276,7 @@ make[GCRA] = function()
       -- were converted instead, each denial would convert less of it, and no wait in an answer would be true.
       local interval, d = s.interval, s.d
       local units, rest = muldiv(s.tat - s.newest, d, interval)
-      rest = rest + s.part -- there may be many units, if more than one returns within a µs
+      rest = rest + s.part -- several units, if more than one returns within a µs
       units, rest = units + floor(rest / interval), rest % interval
       debt, part = span(rule, units)
       part = part + muldiv_up(rest, rule.interval, interval)
