@@ -37,9 +37,9 @@ import (
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
-// Open returns a limiter that needs no Redis. Limiters of different calls share nothing. Closing the
-// limiter also ends the stand-in and drops everything in it. The deadline is 10 s, because there is no
-// Redis that could be lost; options can change that. Errors are those of [tiered.Open].
+// Open returns a limiter that needs no Redis. Limiters of different calls share nothing. Close also
+// ends the stand-in, with all that it holds. The deadline is 10 s, because there is no Redis to be
+// lost; options can change that. Errors are those of [tiered.Open].
 func Open(options ...tiered.Option) (*tiered.Limiter, error) {
 	server, err := standin.Start()
 	if err != nil {

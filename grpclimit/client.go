@@ -34,7 +34,7 @@ const DefaultMaxWait = time.Minute
 //
 // A call is charged once, even if gRPC sends it again: retries by the retryPolicy of a service config
 // are made below the interceptors. If the quota must count retries, turn them off with
-// grpc.WithDisableRetry and retry in the program. Each of the program's own calls is charged.
+// grpc.WithDisableRetry, and retry in the program, whose calls are charged each time.
 type Client struct {
 	rule    *tiered.Rule
 	key     KeyFunc

@@ -19,9 +19,9 @@
 // A denied call ends with status RESOURCE_EXHAUSTED and two details: RetryInfo says when the call
 // would be granted, and QuotaFailure names the rules that denied it.
 //
-// A lost Redis is not an error: the rules' outage policies decide (tiered.OnOutage). A call that is then
-// denied by tiered.Deny ends with UNAVAILABLE and RetryInfo instead. A call for which the limiter returns
-// an error ends the same way, unless the error is a mistake or the context's own, see [OnError].
+// A lost Redis is not an error: the rules' outage policies decide (tiered.OnOutage). A call that is
+// then denied by tiered.Deny ends with UNAVAILABLE and RetryInfo instead. So do errors of the limiter,
+// except mistakes and the context's own errors, see [OnError].
 //
 // [NewClient] keeps a fleet of clients within the quota of a service it calls.
 package grpclimit

@@ -18,12 +18,11 @@ import (
 // cannot evade a limit by leaving something out. With [FirstOf], such calls get another key instead.
 type KeyFunc func(ctx context.Context, method string) string
 
-// Everyone is a KeyFunc that returns the same key for all calls, for limits on all of them together.
+// Everyone is a key that all calls share, for limits on all of them together.
 func Everyone(context.Context, string) string { return "all" }
 
-// Peer is a KeyFunc that returns the address that a call's connection comes from: an IPv4 address
-// unchanged, and the /64 prefix of an IPv6 address. Behind a proxy, that is the proxy's address: see
-// the example of [KeyFunc]. A call that did not come over IP has no key.
+// Peer is the address that a call's connection comes from, or its /64 prefix for IPv6. Behind a proxy,
+// that is the proxy's address: see the example of [KeyFunc]. Calls over anything but IP have no key.
 func Peer(ctx context.Context, _ string) string {
 	p, ok := peer.FromContext(ctx)
 	if !ok || p.Addr == nil {
@@ -36,15 +35,14 @@ func Peer(ctx context.Context, _ string) string {
 	return keys.Address(addr.Addr())
 }
 
-// Method is a KeyFunc that returns the call's full method name. A server applies limits only to methods
-// that it knows, so there are few keys. A server with a grpc.UnknownServiceHandler, such as a proxy,
-// accepts every method name: its clients can invent any number of methods, each of which has a quota of
-// its own.
+// Method is the call's full method name. A server applies limits only to methods that it knows, so
+// there are few keys. But a server with a grpc.UnknownServiceHandler, such as a proxy, accepts every
+// name: its clients can invent any number of methods, each with its own quota.
 func Method(_ context.Context, method string) string { return method }
 
 // Metadata returns a KeyFunc whose key is the first value of a metadata key of the call, such as an API
-// key. Anyone can send any number of different values, each of which has a quota of its own. So use it
-// for values that were checked before the limit, or limit the peer, too.
+// key. Anyone can send any number of values, each with its own quota: use it for values that were
+// checked before the limit, or limit the peer, too.
 func Metadata(name string) KeyFunc {
 	return func(ctx context.Context, _ string) string {
 		if values := metadata.ValueFromIncomingContext(ctx, name); len(values) > 0 {
@@ -54,10 +52,9 @@ func Metadata(name string) KeyFunc {
 	}
 }
 
-// Principal returns a KeyFunc whose key is the user of a call, as stored in the context by an
-// authentication that runs before the limit. The function of returns "" if there is no user. If of is
-// nil, Principal returns nil, which [Limit] refuses. [Join] and [FirstOf] also return nil if any of
-// their arguments is nil.
+// Principal returns a KeyFunc whose key is the user that an earlier authentication has stored in the
+// call's context; of returns "" if there is no user. If of is nil, Principal returns nil, which [Limit]
+// refuses. So do [Join] and [FirstOf] if any argument is nil.
 func Principal(of func(context.Context) string) KeyFunc {
 	if of == nil {
 		return nil

@@ -92,10 +92,9 @@ func RuleFor(choose func(ctx context.Context, method string) *tiered.Rule) Limit
 }
 
 // RuleForKey chooses the rule by the limit's own key. With a rules file, pass the method For of its
-// rule (see rulesfile.Rule.For); with plans, pass a function that looks up the tenant's plan. choose is
-// called by many goroutines at a time, with the result of the limit's [KeyFunc], which is "" for a call
-// without a key. If choose returns nil, the limit's own rule applies. A limit can have either
-// RuleForKey or [RuleFor].
+// rule (see rulesfile.Rule.For); with plans, pass a function that looks up the tenant's plan. Many
+// goroutines at a time call choose, with the result of the limit's [KeyFunc], "" for none. If choose
+// returns nil, the limit's own rule applies. A limit can have either RuleForKey or [RuleFor].
 func RuleForKey(choose func(key string) *tiered.Rule) LimitOption {
 	return func(l *rateLimit) error {
 		return l.RuleFor("RuleForKey", choose != nil, func(_ call, key string) *tiered.Rule { return choose(key) })

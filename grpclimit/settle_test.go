@@ -156,8 +156,8 @@ func TestSettleChargesWhatACallTook(t *testing.T) {
 	}
 }
 
-// When a call ends, the time by which its decision had to be made (tiered.DecideBy) is long over.
-// Settling ignores that time, so the unused part of the reservation is given back.
+// When a call ends, the time by which its decision had to be made (tiered.DecideBy) is long over. The
+// unused rest is given back in spite of that.
 func TestSettleDoesNotHeedDecideBy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, err := embedded.Open(tiered.LedgerKeys(100), tiered.RememberDenials(100))

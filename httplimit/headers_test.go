@@ -149,8 +149,8 @@ func TestHeadersParseForAnyLimits(t *testing.T) {
 	})
 }
 
-// The seconds of a wait are rounded up, by less than a second. A client that comes back when it was
-// told is not too early, and a second less would have been too early.
+// Waits are rounded up by less than a second: a client that comes back when it was told is let in, and
+// a second earlier it would not have been.
 func TestRetryAfterIsNeverEarly(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := time.Duration(rapid.Int64Range(1, int64(limit.MaxWindow)).Draw(t, "wait"))

@@ -80,8 +80,8 @@ func (h *holds) left(u upstream) time.Duration {
 }
 
 // retryAfter reads the header field Retry-After: a number of seconds, or a date (RFC 9110, section
-// 10.2.3). If the response has a Date, the time to wait until a date is measured from there, on the
-// upstream's own clock.
+// 10.2.3). A date is measured from the response's Date, if there is one, which is on the upstream's own
+// clock.
 func retryAfter(h http.Header, now time.Time) (time.Duration, bool) {
 	text := strings.TrimSpace(h.Get(fieldRetryAfter))
 	if text != "" && strings.Trim(text, "0123456789") == "" {

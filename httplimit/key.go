@@ -19,7 +19,7 @@ import (
 // A KeyFunc is called once for each request, by many goroutines at a time.
 type KeyFunc func(r *http.Request) string
 
-// Everyone is a KeyFunc that returns the same key for all requests, for limits on all of them together.
+// Everyone is a key that all requests share, for limits on all of them together.
 func Everyone(*http.Request) string { return "all" }
 
 // ClientAddress returns the address of the connection on which the request came. An IPv4 address is
@@ -38,8 +38,8 @@ func ClientAddress(r *http.Request) string {
 func AddressKey(addr netip.Addr) string { return keys.Address(addr) }
 
 // Header returns a KeyFunc whose key is the first value of a header field, such as an API key. Anyone
-// can send any number of different values, each of which has a quota of its own. So use it for values
-// that were checked before the limit, or limit the client's address, too.
+// can send any number of values, each with its own quota: use it for values that were checked before
+// the limit, or limit the client's address, too.
 func Header(name string) KeyFunc {
 	name = http.CanonicalHeaderKey(name)
 	if name == "Host" { // net/http keeps the Host header in a field of the request
@@ -53,10 +53,9 @@ func Header(name string) KeyFunc {
 	}
 }
 
-// Principal returns a KeyFunc whose key is the user of a request, as stored in the request's context by
-// an authentication that runs before the limit. The function of returns "" if there is no user. If of
-// is nil, Principal returns nil, which [Limit] refuses. [Join] and [FirstOf] also return nil if any of
-// their arguments is nil.
+// Principal returns a KeyFunc whose key is the user that an earlier authentication has stored in the
+// request's context; of returns "" if there is no user. If of is nil, Principal returns nil, which
+// [Limit] refuses. So do [Join] and [FirstOf] if any argument is nil.
 func Principal(of func(context.Context) string) KeyFunc {
 	if of == nil {
 		return nil
@@ -81,8 +80,8 @@ func Pattern(mux *http.ServeMux) KeyFunc {
 
 // matched returns the pattern that a request matches in mux, or "" if there is none. If mux redirects
 // the request to its path with a slash at the end, ServeMux.Handler may return that path instead of the
-// pattern (in Go 1.26, for the method CONNECT). matched then looks up the redirected request, because a
-// client could invent any number of paths.
+// pattern (in Go 1.26, for the method CONNECT). A client could invent any number of paths, so matched
+// then looks up the redirected request.
 func matched(mux *http.ServeMux, r *http.Request) string {
 	_, pattern := mux.Handler(r)
 	if !strings.HasPrefix(pattern, "/") || pattern != path.Clean(r.URL.Path)+"/" {

@@ -82,10 +82,9 @@ func RuleFor(choose func(*http.Request) *tiered.Rule) LimitOption {
 }
 
 // RuleForKey chooses the rule by the limit's own key. With a rules file, pass the method For of its
-// rule (see rulesfile.Rule.For); with plans, pass a function that looks up the tenant's plan. choose is
-// called by many goroutines at a time, with the result of the limit's [KeyFunc], which is "" for a
-// request without a key. If choose returns nil, the limit's own rule applies. A limit can have either
-// RuleForKey or [RuleFor].
+// rule (see rulesfile.Rule.For); with plans, pass a function that looks up the tenant's plan. Many
+// goroutines at a time call choose, with the result of the limit's [KeyFunc], "" for none. If choose
+// returns nil, the limit's own rule applies. A limit can have either RuleForKey or [RuleFor].
 func RuleForKey(choose func(key string) *tiered.Rule) LimitOption {
 	return func(l *rateLimit) error {
 		return l.RuleFor("RuleForKey", choose != nil, func(_ *http.Request, key string) *tiered.Rule { return choose(key) })
@@ -111,7 +110,7 @@ func Settle(actual func(*http.Request, Response) int64) LimitOption {
 
 // Unit sets the name of the unit that clients are told is counted (parameter qu), if the unit is not
 // requests. The draft's other units are "content-bytes" and "concurrent-requests". The latter is the
-// default for rules with a limit of [limit.Concurrent].
+// default under a limit of [limit.Concurrent].
 func Unit(name string) LimitOption {
 	return func(l *rateLimit) error {
 		l.unit = name

@@ -131,10 +131,9 @@ func (p *Proxies) lastHop(line string) (hop netip.Addr, rest string, more, ok bo
 	return hop, rest, more, ok
 }
 
-// mayBeUnix reports whether a request without an address may have come by Unix socket. A server of
-// net/http says on which address it received the connection; other servers may say nothing. If the
-// server says an address that is not a Unix socket's, something other than the server has set
-// r.RemoteAddr, perhaps to a value that a client wrote.
+// mayBeUnix reports whether a request without an address may have come by Unix socket. Servers of
+// net/http say on which address they received the connection. If that is not a Unix socket's, something
+// other than the server has set r.RemoteAddr, perhaps to text from a client.
 func mayBeUnix(r *http.Request) bool {
 	local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
 	return !ok || local.Network() == "unix"

@@ -208,8 +208,8 @@ func (t *Transport) admit(r *http.Request, u upstream) error {
 	}
 }
 
-// waitForHold waits until an upstream's pause is over. ctx ends when the request has waited for the
-// longest time allowed; request is the request's own context.
+// waitForHold waits until an upstream's pause is over. ctx ends with the longest wait, and request with
+// the request.
 func (t *Transport) waitForHold(request, ctx context.Context, u upstream) error {
 	for {
 		wait := t.holds.left(u)

@@ -93,8 +93,8 @@ const (
 )
 
 // ruleOf returns the rule with the limit that applies to the key. Only the program knows which key has
-// a limit of its own. So the limit is the one that the question states or, without one, the own limit
-// that this process last applied to the key.
+// a limit of its own. So the limit is the one in the question or, without one, the last that this
+// process applied to the key.
 func (p *Page) ruleOf(a *asked, key string) (inspect.Rule, error) {
 	rule, err := p.rule(a.Rule)
 	if err != nil {

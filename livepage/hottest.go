@@ -92,9 +92,8 @@ func (h *hottest) watch(rule, key string, denied bool) {
 	heap.Fix(&h.entries, e.heapPos)
 }
 
-// take returns an entry for a new key. While there is room, the entry is new. After that, it replaces
-// the entry with the lowest count and keeps that count, because the new key may have had as many
-// decisions.
+// take returns an entry for a new key. Without room for a new one, it reuses the entry with the lowest
+// count, and keeps that count, because the key may have had as many decisions.
 func (h *hottest) take(hash uint64, rule, key string) *entry {
 	if len(h.entries) < tracked {
 		e := &entry{hash: hash, rule: rule, key: h.name(key)}

@@ -11,8 +11,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// The promises of Space-Saving hold for any stream: no count is too low, no count is too high by more
-// than its stated error, and every key with more than total/tracked decisions is in the table.
+// The promises of Space-Saving hold for any stream: no count is too low, none is too high by more than
+// its stated error, and every key with more than total/tracked decisions is there.
 func TestSpaceSavingBounds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		clock := time.Unix(0, 0)

@@ -53,10 +53,10 @@ type Page struct {
 // Option sets something for a page. [New] checks the option's arguments.
 type Option func(*Page) error
 
-// HottestKeys makes the page show which keys ask most often. They are found in a sample of the
-// decisions, with about 400 kB of memory. Each decision then costs some nanoseconds more, and each
-// decision in the sample, at most a few thousand a second, takes a lock. Only one page of a limiter can
-// have HottestKeys.
+// HottestKeys makes the page show which keys ask most often. It finds them in a sample of the
+// decisions, with about 400 kB of memory. A decision then costs some nanoseconds more, and one in the
+// sample, at most a few thousand a second, takes a lock. Only one page of a limiter can have this
+// option.
 func HottestKeys() Option {
 	return func(p *Page) error {
 		p.hottest = newHottest(nil, time.Now)

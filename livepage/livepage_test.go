@@ -602,9 +602,8 @@ func TestNilLimiter(t *testing.T) {
 	}
 }
 
-// If a site's name is made to resolve to this server, a browser takes the site's requests for requests
-// of the page's own origin. Only the Host header distinguishes such requests. They must neither read
-// nor change anything.
+// A browser takes a site whose name is made to resolve to this server for the page's own origin. Only
+// the Host header tells its requests apart. They must neither read nor change anything.
 func TestRebinding(t *testing.T) {
 	l, r := newLimiter(t)
 	allow(t, r, "alice", 2)

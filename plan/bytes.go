@@ -41,8 +41,8 @@ func (c Candidate) Full(nameBytes int) int64 { return c.Bytes(c.Limit.Quota(), n
 // count of that many units takes more bytes than a count of the limit (see [Candidate.MostWithDebt]).
 //
 // The result is what used_memory grows by: the key's MEMORY USAGE and [Bookkeeping]. It is calculated
-// from the formats of the states, and from the sizes in which Redis 7 and its allocator store them.
-// Tests check it against both figures. Later servers take some bytes less.
+// from the formats of the states and the sizes in which Redis 7 and its allocator store them, and tests
+// check it against both. Later servers take some bytes less.
 //
 // Under a limit of [limit.Concurrent], the result is the largest possible number, for units that are
 // each held by another process. Open holds are not included, see [HoldsBytes].

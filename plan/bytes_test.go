@@ -47,8 +47,7 @@ func TestBytesAgreeWithMemoryUsage(t *testing.T) {
 			for _, length := range []int{12, 24, 40, 90} {
 				key := redistest.Prefix()
 				key += strings.Repeat("k", max(0, length-len(key)))
-				// A log is filled unit by unit, so that it grows. The size of other states does not
-				// depend on the number of units.
+				// A log is filled unit by unit, so that it grows; other states keep their size.
 				for units := int64(1); units <= min(l.Quota(), 700); units++ {
 					decide(t, script, remote.Entry{Key: key, Rule: rule, Cost: 1}, epoch+units)
 					if c.Algorithm != limit.SlidingLog() || units%97 == 0 || units == 1 || units == l.Quota() {

@@ -67,8 +67,8 @@ func TestEqualRulesConflictOnceTheFileChanges(t *testing.T) {
 	}
 }
 
-// A conflict is also reported if the program makes a rule after the file, between two files, and if the
-// program has changed a file's rule.
+// Conflicts are also reported if the file comes first, between two files, and if the program has
+// changed a file's rule.
 func TestWhoDefinesARuleSecondIsToldSo(t *testing.T) {
 	limiter := newLimiter(t)
 	f := newRulesFile(t, "rules: {search: {limit: 5/1m}}")

@@ -50,8 +50,8 @@ func withLimit(rule *tiered.Rule, l placedLimit, p *problems) *tiered.Rule {
 	return other
 }
 
-// culprit returns the place of the setting that the limiter refuses in a rule. If it refuses none of
-// the settings alone but only their combination, culprit returns the place of the rule.
+// culprit returns the place of the setting that the limiter refuses in a rule, or the place of the rule
+// if it refuses only a combination.
 func (r *Rules) culprit(s *spec) place {
 	if _, err := r.limiter.PrepareRule(s.name, limit.PerMinute(1)); err != nil {
 		return s.at // the name

@@ -40,8 +40,7 @@ func (r *Rule) Plan(name string) *tiered.Rule {
 	return t.rule
 }
 
-// terms returns the rule's terms in force. They are never nil: a file is refused if it lacks a rule
-// that is in use.
+// terms are never nil: a file that lacks a rule in use is refused.
 func (r *Rule) terms() *terms { return (*r.rules.inForce.Load())[r.name] }
 
 // Allow decides whether a request of cost 1 may proceed, see [tiered.Rule.Allow].

@@ -136,8 +136,7 @@ func invalidText(text []byte) (place, bool) {
 }
 
 // tooDeep returns the first token that is nested deeper than maxDepth, by brackets, or by dashes and
-// question marks on one line. Nesting by indentation needs no such bound: it takes so much text that
-// the size of a file bounds it.
+// question marks on one line. The size of a file bounds nesting by indentation.
 func tooDeep(tokens token.Tokens) *token.Token {
 	brackets, dashes, line := 0, 0, 0
 	for _, t := range tokens {

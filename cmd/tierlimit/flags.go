@@ -22,9 +22,8 @@ func newFlags(command string) *flag.FlagSet {
 	return set
 }
 
-// parseFlags parses args. If they ask for help, it prints the usage and the flags. At most the given
-// number of arguments may be left over. If that number is 1, the first line of usage must end with the
-// argument's name.
+// parseFlags parses args. If they ask for help, it prints the usage and the flags. No more than most
+// arguments may be left over. If most is 1, the first line of usage ends with the argument's name.
 func parseFlags(set *flag.FlagSet, args []string, usage string, most int, stdout io.Writer) error {
 	if err := set.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {

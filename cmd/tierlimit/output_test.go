@@ -328,8 +328,7 @@ func TestLogsWithoutBytes(t *testing.T) {
 	}
 }
 
-// The library's errors begin with its name, which is also the command's, so the name must not be
-// printed twice.
+// The library's errors contain the command's name already.
 func TestMessagesNameTheCommandOnce(t *testing.T) {
 	for _, args := range [][]string{{"replay", "-limit", "0/1m"}, {"plan", "-above", "-1"}, {"report", "-bytes", "1"}, {"replay", "-algorithm", "foo"}, {"plan", "-bytes", "1"}} {
 		_, _, err := command(t, nil, args...)

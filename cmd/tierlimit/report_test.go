@@ -219,8 +219,8 @@ func TestPlanOfWhatIsHeld(t *testing.T) {
 	}
 }
 
-// Without a Redis, plan shows no times, because there is no Redis that they would apply to, and prints
-// its choice first. For a stated need, it prints the reasons of the choice.
+// Without a Redis to measure, plan shows no times. It prints its choice first, and for a stated need
+// its reasons.
 func TestPlanEmbedded(t *testing.T) {
 	t.Parallel()
 	stdout, _, err := command(t, nil, "plan", "-limit", "5000/1m", "-above", "0", "-late", "2%")

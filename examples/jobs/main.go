@@ -1,7 +1,6 @@
 // Command jobs runs jobs of several tenants, and at most a fixed number of each tenant's jobs at a time
-// over all processes that run it. Start it in several terminals with the same -redis. Then kill one
-// process, or stop it (Ctrl-Z) and let it continue. The others take over its slots, and a process that
-// continues notices.
+// over all processes that run it. Start it in several terminals with the same -redis. Kill one, or stop
+// it (Ctrl-Z) and let it continue: the others take over its slots, and it notices.
 package main
 
 import (

@@ -39,8 +39,8 @@ func main() {
 		log.Fatal(err)
 	}
 	defer stop()
-	// These are the settings that tiered.Open would make. Here the client is the program's own, so that
-	// it can be traced.
+	// tiered.Open would make these settings. Here the client is the program's own, so that it can be
+	// traced.
 	options.ContextTimeoutEnabled = true
 	options.MaxRetries = -1
 	options.DialTimeout, options.DialerRetries = time.Second, 1

@@ -1,5 +1,5 @@
-// Command tenants gives each tenant a quota for all endpoints, which depends on the tenant's plan. One
-// expensive endpoint has another limit in addition. A request is charged to both limits or to neither.
+// Command tenants gives each tenant a quota for all endpoints, by the tenant's plan. One expensive
+// endpoint also has a limit of its own. A request is charged to both limits or to neither.
 package main
 
 import (

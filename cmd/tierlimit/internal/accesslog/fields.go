@@ -130,8 +130,7 @@ func (f fields) findNested(name string) (field, bool) {
 	return found, ok
 }
 
-// number returns the first named field that is present as a whole number, which may be written like
-// 1500.0. It returns -1 if the field is not one.
+// number returns the named fields' text as a whole number, like 7 or 1500.0, or -1 if it is not one.
 func (f fields) number(names ...string) int64 {
 	text := f.text(names...)
 	if whole, zeros, ok := strings.Cut(text, "."); ok && zeros != "" && strings.Trim(zeros, "0") == "" {

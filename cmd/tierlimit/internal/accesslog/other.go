@@ -128,9 +128,8 @@ func parseJSON(line []byte) (Request, fault) {
 	return object.request()
 }
 
-// innerLine returns the log line inside an object that Docker's log driver json-file or journald's
-// export has written. The object's own time is when the line arrived, which is not the time of the
-// request.
+// innerLine returns the log line inside an object of Docker's log driver json-file or journald's
+// export. The object's own time is when the line arrived, not the time of the request.
 func innerLine(object fields) (line []byte, ok bool) {
 	text := ""
 	if object.text("stream") != "" {

@@ -93,7 +93,7 @@ func findHost(fields []byte) (span, bool) {
 }
 
 // behindPrefix returns the first field before an ident of "-" that looks like an address. Without one,
-// it returns the first field before such an ident that may be a name; without any, it returns first.
+// it returns the first that may be a name, or otherwise first.
 func behindPrefix(fields []byte, first span) span {
 	found := first
 	field := first

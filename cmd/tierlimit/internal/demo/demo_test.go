@@ -234,9 +234,8 @@ func TestPage(t *testing.T) {
 	redistest.Eventually(t, "no goroutine is left behind", func() bool { return runtime.NumGoroutine() <= before })
 }
 
-// If another site's name is made to resolve to this machine, requests under that name reach neither the
-// page, nor its buttons, nor an instance's page. Requests under a name set with -host reach all of
-// them.
+// Under another site's name that is made to resolve to this machine, requests reach neither the page,
+// nor its buttons, nor an instance's page. Under a name set with -host, they reach all of them.
 func TestRebinding(t *testing.T) {
 	d := played(t, limit.PerSecond(100_000), "demo.example")
 	server := httptest.NewServer(d.Handler("a test", "a Redis"))

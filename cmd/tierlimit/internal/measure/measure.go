@@ -35,9 +35,8 @@ const (
 )
 
 // On measures what a candidate costs on a Redis. It makes calls of one unit each, first on keys that
-// have room and then on full keys, at one virtual instant. The keys have names of nameBytes that belong
-// to this measurement, and are removed afterwards. If other clients call scripts in the meantime, their
-// calls are measured, too.
+// have room and then on full keys, at one virtual instant. Its keys have names of nameBytes, and are
+// removed afterwards. Scripts that other clients call in the meantime are measured, too.
 func On(ctx context.Context, client *redis.Client, c plan.Candidate, nameBytes int) (cost Cost, err error) {
 	if c.Limit.IsConcurrent() {
 		return onConcurrent(ctx, client, c.Limit, nameBytes)

@@ -9,8 +9,8 @@ import (
 // Most requests of a log are quiet, because limits stop only a few. Asking Redis about them would take
 // most of a replay's time and memory.
 //
-// A key's requests between two long pauses are quiet if no more units than the quota, and no more than
-// the burst, came within any time as long as the horizon. The horizon is twice the window, so that
+// A key's requests between two long pauses are quiet if at no time more units than the quota or the
+// burst came within a horizon. The horizon is twice the window, so that
 //
 //   - a log or a fixed window never holds more than came within one window,
 //   - a sliding counter never holds more than came within a window and a sub-window,
@@ -102,9 +102,8 @@ func untilPause(t *trace.Trace, requests []int32, horizon int64) int {
 	return len(requests)
 }
 
-// fullest returns the most units that came within a time of the given length. If the result is above
-// enough, the search stops at once and returns some number above enough. That way, costs from a
-// stranger's log cannot add up to an overflow.
+// fullest returns the most units that came within a time of the given length. It stops at the first
+// number above enough, so that costs from a stranger's log cannot add up to an overflow.
 func fullest(t *trace.Trace, requests []int32, length, enough int64) (most int64) {
 	sum, oldest := int64(0), 0
 	for _, i := range requests {

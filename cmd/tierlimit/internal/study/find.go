@@ -83,9 +83,9 @@ func (f finder) byKeys(part float64) (quota int64) {
 	return sorted[max(0, len(sorted)-1-affected)]
 }
 
-// byRequests returns the smallest quota that denies at most a part of the requests, by binary search.
-// The search is valid because a larger limit does not deny more in total: the i-th grant waits for the
-// grant N before it to leave, so it is not later under a larger N.
+// byRequests does the same for a part of the requests, by binary search: a larger limit does not deny
+// more in total. (The i-th grant waits for the grant N before it to leave, so it is not later under a
+// larger N.)
 func (f finder) byRequests(ctx context.Context, part float64) (quota int64, err error) {
 	allowed := int(math.Floor(part * float64(f.traffic.Requests())))
 	low, high := int64(1), slices.Max(f.peaks)
