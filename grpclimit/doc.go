@@ -20,8 +20,8 @@
 // would be granted, and QuotaFailure names the rules that denied it.
 //
 // A lost Redis is not an error: the rules' outage policies decide (tiered.OnOutage). A call that is
-// then denied by tiered.Deny ends with UNAVAILABLE and RetryInfo instead. So do errors of the limiter,
-// except mistakes and the context's own errors, see [OnError].
+// then denied by tiered.Deny ends with UNAVAILABLE and RetryInfo instead. So do calls with an error of
+// the limiter, except mistakes and the context's own errors, see [OnError].
 //
 // [NewClient] keeps a fleet of clients within the quota of a service it calls.
 package grpclimit

@@ -54,7 +54,7 @@ func Metadata(name string) KeyFunc {
 
 // Principal returns a KeyFunc whose key is the user that an earlier authentication has stored in the
 // call's context; of returns "" if there is no user. If of is nil, Principal returns nil, which [Limit]
-// refuses. So do [Join] and [FirstOf] if any argument is nil.
+// refuses. [Join] and [FirstOf] return nil if any argument is.
 func Principal(of func(context.Context) string) KeyFunc {
 	if of == nil {
 		return nil

@@ -55,7 +55,7 @@ func Header(name string) KeyFunc {
 
 // Principal returns a KeyFunc whose key is the user that an earlier authentication has stored in the
 // request's context; of returns "" if there is no user. If of is nil, Principal returns nil, which
-// [Limit] refuses. So do [Join] and [FirstOf] if any argument is nil.
+// [Limit] refuses. [Join] and [FirstOf] return nil if any argument is.
 func Principal(of func(context.Context) string) KeyFunc {
 	if of == nil {
 		return nil

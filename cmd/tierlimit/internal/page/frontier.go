@@ -167,8 +167,8 @@ func logarithmic(of func(low, high float64) []plot.Tick) plot.Ticker {
 	})
 }
 
-// byteTicks are at 1, 1.5, 2, 3, 5 and 7 times the powers of ten. If they span more than a factor of 8,
-// only 1, 2 and 5 times are labeled.
+// byteTicks are at 1, 1.5, 2, 3, 5 and 7 times the powers of ten. Over more than a factor of 8, only 1,
+// 2 and 5 times are labeled.
 func byteTicks(low, high float64) (ticks []plot.Tick) {
 	for power := math.Pow(10, math.Floor(math.Log10(low))); power <= high; power *= 10 {
 		for _, n := range []float64{1, 1.5, 2, 3, 5, 7} {
