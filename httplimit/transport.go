@@ -17,7 +17,8 @@ import (
 )
 
 // The reasons why a [Transport] did not send a request. It returns a [*NotSentError] that wraps one of
-// them; http.Client wraps that error in a *url.Error. Nothing was charged.
+// them; http.Client wraps that error in a *url.Error. Nothing stays charged, unless Redis is slow or
+// lost at that time (see [MaxWait]).
 var (
 	// ErrQuota means that the quota has no room for the request within the time that it may wait.
 	ErrQuota = errors.New("httplimit: the upstream's quota is used up")

@@ -93,7 +93,7 @@ func (c Candidate) Above() float64 {
 //
 //	sliding log      0
 //	sliding counter  1/k: a unit counts until the whole of its sub-window is too old
-//	GCRA             1 - burst/N: requests at once beyond the burst are spaced out
+//	GCRA             1 - burst/N: units wanted at once beyond the burst are spaced out
 //	fixed window     0: units leave when the window ends, and never later than in a log
 func (c Candidate) Late() float64 {
 	switch {
