@@ -16,7 +16,7 @@ import (
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
-// DefaultMaxWait is the longest time that a [Client] lets a call wait by default, see [MaxWait].
+// DefaultMaxWait is the default of [MaxWait].
 const DefaultMaxWait = time.Minute
 
 // Client keeps a fleet within the quota of a service it calls: all processes that use

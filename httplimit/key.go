@@ -22,11 +22,11 @@ type KeyFunc func(r *http.Request) string
 // Everyone is a key that all requests share, for limits on all of them together.
 func Everyone(*http.Request) string { return "all" }
 
-// ClientAddress returns the address of the connection on which the request came. An IPv4 address is
-// returned unchanged. Of an IPv6 address, the /64 prefix is returned, because that is the smallest
-// block that a network assigns to a customer. ClientAddress reads no headers, so behind a reverse proxy
-// it returns the proxy's address; see [Proxies]. It uses r.RemoteAddr: do not use it behind a
-// middleware that copies a header into that field.
+// ClientAddress returns the address of the connection on which the request came. IPv4 addresses are
+// returned unchanged. For IPv6, it returns the /64 prefix, the smallest block that a network assigns to
+// a customer. ClientAddress reads no headers, so behind a reverse proxy it returns the proxy's address;
+// see [Proxies]. It uses r.RemoteAddr: do not use it behind a middleware that copies a header into that
+// field.
 func ClientAddress(r *http.Request) string {
 	addr, _ := peer(r)
 	return AddressKey(addr)

@@ -45,11 +45,10 @@ func (e *NotSentError) Error() string {
 // Unwrap returns the reason, for errors.Is.
 func (e *NotSentError) Unwrap() error { return e.Reason }
 
-// DefaultMaxWait is the longest time that a [Transport] lets a request wait by default, see [MaxWait].
+// DefaultMaxWait is the default of [MaxWait].
 const DefaultMaxWait = time.Minute
 
-// DefaultMaxHold is the longest time that a [Transport] respects an upstream's Retry-After by default,
-// see [MaxHold].
+// DefaultMaxHold is the default of [MaxHold].
 const DefaultMaxHold = 10 * time.Minute
 
 // Transport is an http.RoundTripper that keeps a fleet within the quota of the
