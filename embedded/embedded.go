@@ -1,5 +1,5 @@
-// Package embedded gives a limiter that needs no Redis, for one process: for development, and for
-// services that run as a single process and may become several.
+// Package embedded provides a limiter that needs no Redis, for one process: for development, and for
+// services that run as a single process now and may run as several later.
 //
 //	func open() (*tiered.Limiter, error) {
 //		if url := os.Getenv("REDIS_URL"); url != "" {
@@ -8,20 +8,20 @@
 //		return embedded.Open()
 //	}
 //
-// It is the same limiter with the same algorithms, on a stand-in for Redis inside the process
-// (miniredis), which has no port: so limits are exact, there is no outage, and nothing changes in
-// the code when a Redis is there one day. But:
+// The limiter is the same one with the same algorithms, on a stand-in for Redis inside the process
+// (miniredis), which has no port. So limits are exact, and there is no outage. Nothing changes in the
+// code when the service moves to a real Redis. But:
 //
-//   - A decision takes some 100 µs of a processor instead of Redis's 5 µs, and all of them run one
-//     after another: a few thousand a second. Where that is too slow, golang.org/x/time/rate is
-//     far cheaper for one process.
-//   - What was charged is lost when the process ends.
+//   - A decision takes some 100 µs of a processor instead of Redis's 5 µs, and decisions run one
+//     after another: a few thousand a second. If that is too slow, golang.org/x/time/rate is far
+//     cheaper for one process.
+//   - All charges are lost when the process ends.
 //   - Processes share nothing: each would grant the whole limit.
-//   - It needs a 64-bit platform; on others Open returns an error.
+//   - The limiter needs a 64-bit platform; on others Open returns an error.
 //   - Everything is in the process's memory: some 500 bytes per key in use. Once a second all keys
-//     are looked at for those that have expired; less often if that takes more than 50 ms.
+//     are searched for expired ones; less often if that takes more than 50 ms.
 //
-// In a bubble of testing/synctest it goes by the bubble's clock.
+// In a bubble of testing/synctest, the limiter follows the bubble's clock.
 package embedded
 
 import (
@@ -37,9 +37,9 @@ import (
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
-// Open returns a limiter that needs no Redis. Limiters of different calls share nothing. Close
-// ends it with all that it holds. The deadline is 10 s, since there is no Redis to be lost; options
-// change that. Errors are those of [tiered.Open].
+// Open returns a limiter that needs no Redis. Limiters of different calls share nothing. Close also
+// ends the stand-in, with all that it holds. The deadline is 10 s, because there is no Redis to be
+// lost; options can change that. Errors are those of [tiered.Open].
 func Open(options ...tiered.Option) (*tiered.Limiter, error) {
 	server, err := standin.Start()
 	if err != nil {

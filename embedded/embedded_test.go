@@ -16,7 +16,8 @@ import (
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
-// One process holds limits exactly, however many callers ask at once, and is never in an outage.
+// One process enforces limits exactly, however many callers there are at once, and is never in an
+// outage.
 func TestLimitsAreExact(t *testing.T) {
 	limiter, err := embedded.Open()
 	if err != nil {
@@ -50,7 +51,7 @@ func TestLimitsAreExact(t *testing.T) {
 	}
 }
 
-// Law 12: Close leaves nothing behind, the stand-in included.
+// Law 12: Close leaves nothing behind, not even the stand-in.
 func TestLaw12CloseLeavesNothingBehind(t *testing.T) {
 	ours := func() (n int, stacks string) {
 		buffer := make([]byte, 1<<20)
@@ -88,8 +89,8 @@ func TestLaw12CloseLeavesNothingBehind(t *testing.T) {
 	})
 }
 
-// A limiter may live in a bubble of testing/synctest: everything then goes by the bubble's clock,
-// what waits included, and Close leaves no goroutine, for which a bubble would panic.
+// A limiter can be used in a bubble of testing/synctest. Everything, including waiting, then follows
+// the bubble's clock. Close leaves no goroutine; otherwise the bubble would panic.
 func TestLaw12InABubble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limiter, err := embedded.Open(tiered.LedgerKeys(100), tiered.RememberDenials(100))
@@ -124,7 +125,7 @@ func TestLaw12InABubble(t *testing.T) {
 	})
 }
 
-// Limiters of different bubbles, and those of none, do not use one another's channels.
+// Limiters of different bubbles, and limiters outside of bubbles, do not use one another's channels.
 func TestBubblesShareNothing(t *testing.T) {
 	use := func(t *testing.T) {
 		limiter, err := embedded.Open(tiered.LedgerKeys(100), tiered.RememberDenials(100))
@@ -148,7 +149,7 @@ func TestBubblesShareNothing(t *testing.T) {
 		}
 		callers.Wait()
 	}
-	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // which empties pools
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // a collection would empty the pools
 	for range 3 {
 		synctest.Test(t, use)
 		use(t)

@@ -16,7 +16,7 @@ import (
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
-// DefaultMaxWait is the longest time that a [Client] lets a call wait, see [MaxWait].
+// DefaultMaxWait is the default of [MaxWait].
 const DefaultMaxWait = time.Minute
 
 // Client keeps a fleet within the quota of a service it calls: all processes that use
@@ -24,15 +24,17 @@ const DefaultMaxWait = time.Minute
 // interceptors. It is immutable and safe for concurrent use.
 //
 // A call that does not fit waits, but not beyond its context's deadline or [MaxWait]. If it would have
-// to wait longer, it is not sent and ends at once with RESOURCE_EXHAUSTED, RetryInfo and QuotaFailure,
-// as if the service had denied it. Calls of one process under the same key are sent first come, first
-// served; there is no order among processes (see tiered.Rule.Wait). A call about which the limiter
-// returns an error is not sent either: its status is as with [OnError], and says what the error is. A
-// call is charged before it is sent, and stays charged if it fails.
+// to wait longer, it is not sent. It then ends at once with RESOURCE_EXHAUSTED, RetryInfo and
+// QuotaFailure, as if the service had denied it. Calls of one process under the same key are sent first
+// come, first served; there is no order among processes (see tiered.Rule.Wait).
 //
-// A call is charged once, also if gRPC sends it again: retries by the retryPolicy of a service config
-// are made behind the interceptors. If the quota must count them, turn them off with
-// grpc.WithDisableRetry, and call again in the program, which is charged each time.
+// If the limiter returns an error about a call, the call is not sent either. Its status has the code
+// that the server's default sends (see [OnError]) and includes the error's text. A call is charged
+// before it is sent, and stays charged if it fails.
+//
+// A call is charged once, even if gRPC sends it again: retries by the retryPolicy of a service config
+// are made below the interceptors. If the quota must count retries, turn them off with
+// grpc.WithDisableRetry, and retry in the program, whose calls are charged each time.
 type Client struct {
 	rule    *tiered.Rule
 	key     KeyFunc
@@ -43,8 +45,8 @@ type Client struct {
 // ClientOption sets something for a [Client].
 type ClientOption func(*Client) error
 
-// NewClient returns interceptors that charge calls to a rule before they are sent. The rule's
-// limit must be a rate: one of [limit.Concurrent] is refused. Errors wrap [limit.ErrInvalidOption].
+// NewClient returns interceptors that charge calls to a rule before they are sent. The rule's limit
+// must be a rate: a limit of [limit.Concurrent] is refused. Errors wrap [limit.ErrInvalidOption].
 func NewClient(rule *tiered.Rule, options ...ClientOption) (*Client, error) {
 	if err := admission.CheckOutgoing(rule, "client"); err != nil {
 		return nil, err
@@ -56,9 +58,9 @@ func NewClient(rule *tiered.Rule, options ...ClientOption) (*Client, error) {
 	return c, nil
 }
 
-// ClientKey sets which quota a call uses, such as that of its [Method]; by default all calls share
-// one. [Metadata] and [Peer] are of calls that a server receives: they know nothing of the metadata
-// that a call is sent with, or of where it goes.
+// ClientKey sets which quota a call uses, such as a quota for its [Method]. By default, all calls share
+// one quota. [Metadata] and [Peer] do not work here, because they read calls that a server receives:
+// they know neither the metadata that a call is sent with nor its destination.
 func ClientKey(key KeyFunc) ClientOption {
 	return func(c *Client) error {
 		c.key = key
@@ -76,9 +78,9 @@ func ClientCost(of func(ctx context.Context, method string, message any) int64) 
 }
 
 // MaxWait bounds how long a call waits for quota; the default is [DefaultMaxWait]. With 0 no call
-// waits. Do not choose less than the limiter's deadline (tiered.Deadline, 50 ms by default), except 0:
-// the time to ask Redis is part of the wait, so that while Redis is slow a call would end with
-// RESOURCE_EXHAUSTED although the quota has room, and might be charged.
+// waits. Except for 0, do not choose less than the limiter's deadline (tiered.Deadline, 50 ms by
+// default). The time to ask Redis is part of the wait, so while Redis is slow, a call would end with
+// RESOURCE_EXHAUSTED although the quota has room, and the call might be charged.
 func MaxWait(d time.Duration) ClientOption {
 	return func(c *Client) error {
 		c.maxWait = d
@@ -102,8 +104,8 @@ func (c *Client) Stream(ctx context.Context, description *grpc.StreamDesc, conn 
 	return open(ctx, description, conn, method, options...)
 }
 
-// wait waits until a call is charged, or returns the call's final status if it may not wait that
-// long.
+// wait waits until a call is charged. If the call may not wait that long, wait returns the call's final
+// status.
 func (c *Client) wait(ctx context.Context, method string, message any) error {
 	key, cost := keys.OrNone(c.key(ctx, method)), int64(1)
 	if c.cost != nil {
@@ -116,7 +118,7 @@ func (c *Client) wait(ctx context.Context, method string, message any) error {
 	case err == nil:
 		return nil
 	case !errors.Is(err, limit.ErrWouldExceedDeadline):
-		return errorStatus(err, ": "+err.Error()) // the caller is the program itself
+		return errorStatus(err, ": "+err.Error()) // the program itself may read the error
 	case admission.ByOutage(c.rule, &d):
 		return withDetails(codes.Unavailable, "not sent: calls cannot be counted at the moment", retryInfo(d.RetryAfter))
 	}

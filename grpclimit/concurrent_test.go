@@ -16,7 +16,7 @@ import (
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
-// stream is a stream of no messages.
+// stream is a stream without messages.
 type stream struct {
 	grpc.ServerStream
 	ctx context.Context
@@ -24,7 +24,8 @@ type stream struct {
 
 func (s stream) Context() context.Context { return s.ctx }
 
-// Calls in flight, and streams until they end: while a handler runs nobody else is let in.
+// A call in flight, and a stream until it ends, holds its unit: while a handler runs, nobody else is
+// let in.
 func TestCallsInFlight(t *testing.T) {
 	l := newLimiter(t)
 	rule := newRule(t, l, "in-flight", limit.Concurrent(1))
@@ -72,8 +73,8 @@ func TestCallsInFlight(t *testing.T) {
 	}
 }
 
-// RuleFor may choose a concurrency limit also for a limit that is PerMessage: the stream holds its units
-// until it ends, and messages take none, which nobody would give back.
+// RuleFor may choose a concurrency limit even for a limit that is PerMessage. The stream holds its
+// units until it ends. Messages take no units, because nothing would give them back.
 func TestMessagesHoldNothing(t *testing.T) {
 	l := newLimiter(t)
 	rate, inFlight := newRule(t, l, "rate", limit.PerHour(100)), newRule(t, l, "in-flight", limit.Concurrent(2))

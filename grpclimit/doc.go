@@ -1,6 +1,6 @@
-// Package grpclimit limits calls to gRPC services, and calls that clients make to others' services,
-// by limits that a whole fleet shares. It is a module of its own, so that gRPC is no dependency of
-// the library.
+// Package grpclimit limits calls to gRPC services, and calls that clients make to services of others,
+// by limits that a whole fleet shares. It is a module of its own, so that the library does not depend
+// on gRPC.
 //
 //	limiter, err := tiered.New(rdb)
 //	search, err := limiter.Rule("search", limit.PerMinute(60))
@@ -10,18 +10,18 @@
 //		grpc.ChainStreamInterceptor(limits.Stream),
 //	)
 //
-// Several limits are charged together, all or none. Keys are [Peer], [Metadata], [Method],
-// [Principal], [Everyone], or any function of the call; [Join] and [FirstOf] combine them. If the
-// cost of a call is known only when it is over, [Settle] and [HandlerCost] correct the charge.
+// Several limits are charged together, all or none. Keys are [Peer], [Metadata], [Method], [Principal],
+// [Everyone], or any function of the call; [Join] and [FirstOf] combine them. If the cost of a call is
+// known only when the call is over, [Settle] and [HandlerCost] correct the charge.
 //
 // # What a client gets
 //
 // A denied call ends with status RESOURCE_EXHAUSTED and two details: RetryInfo says when the call
 // would be granted, and QuotaFailure names the rules that denied it.
 //
-// A lost Redis is not an error: the rules' outage policies decide (tiered.OnOutage). Calls that
-// tiered.Deny denies then end with UNAVAILABLE and RetryInfo instead, as do errors of the limiter,
-// see [OnError].
+// A lost Redis is not an error: the rules' outage policies decide (tiered.OnOutage). A call that is
+// then denied by tiered.Deny ends with UNAVAILABLE and RetryInfo instead. So do calls with an error of
+// the limiter, except mistakes and the context's own errors, see [OnError].
 //
 // [NewClient] keeps a fleet of clients within the quota of a service it calls.
 package grpclimit

@@ -13,8 +13,8 @@ import (
 	"github.com/tierlimit/tierlimit/httplimit"
 )
 
-// Behind a proxy, a key is made of the address that it forwards, which counts only if the connection
-// comes from a proxy that is trusted.
+// Behind a proxy, the key is the address that the proxy forwards. It counts only if the connection
+// comes from a trusted proxy.
 func ExampleKeyFunc_proxies() {
 	proxies, err := httplimit.NewProxies("X-Forwarded-For", "10.0.0.0/8")
 	if err != nil {

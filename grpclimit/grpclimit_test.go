@@ -36,8 +36,8 @@ func newLimiter(t testing.TB) *tiered.Limiter {
 	return newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix())
 }
 
-// newLimiterOn has a long deadline: tests that are not about deadlines must not depend
-// on them.
+// newLimiterOn returns a limiter with a long deadline, because tests that are not about deadlines must
+// not depend on them.
 func newLimiterOn(t testing.TB, client redis.UniversalClient, prefix string, options ...tiered.Option) *tiered.Limiter {
 	t.Helper()
 	options = append([]tiered.Option{
@@ -61,7 +61,7 @@ func newRule(t testing.TB, l *tiered.Limiter, name string, lim limit.Limit, opti
 	return r
 }
 
-// service counts the calls that reach it, and echoes.
+// service counts the calls that reach it, and echoes messages.
 type service struct {
 	pb.UnimplementedTestServiceServer
 	calls atomic.Int64
@@ -92,7 +92,7 @@ func (s *service) FullDuplexCall(stream pb.TestService_FullDuplexCallServer) err
 	}
 }
 
-// serve starts a server with interceptors on loopback, and connects a client.
+// serve starts a server with interceptors on the loopback interface, and connects a client.
 func serve(t *testing.T, limits *Server, options ...grpc.DialOption) (pb.TestServiceClient, *service) {
 	t.Helper()
 	var serverOptions []grpc.ServerOption
@@ -125,7 +125,7 @@ func newServer(t *testing.T, l *tiered.Limiter, options ...Option) *Server {
 	return s
 }
 
-// details are the code of an error, and the details that came with it.
+// details returns the code of an error, and the details that came with it.
 func details(err error) (code codes.Code, retry *errdetails.RetryInfo, violated []string) {
 	s := status.Convert(err)
 	for _, detail := range s.Details() {
@@ -168,7 +168,7 @@ func TestUnaryCallsAboveTheLimitAreExhausted(t *testing.T) {
 	if s.calls.Load() != 3 {
 		t.Errorf("%d calls reached the service", s.calls.Load())
 	}
-	// Law 9: what was denied was charged to nobody.
+	// Law 9: a denied call was charged to nobody.
 	if d, err := tenant.Peek(context.Background(), "a", 1); err != nil || d.Remaining != 97 {
 		t.Errorf("the tenant has %d left (%v)", d.Remaining, err)
 	}
@@ -297,7 +297,7 @@ func TestRuleForKey(t *testing.T) {
 	}
 }
 
-// Law 6: an error is never a denial.
+// Law 6: an error is never sent as a denial.
 func TestLaw6AnErrorIsNeverResourceExhausted(t *testing.T) {
 	l := newLimiter(t)
 	cost := int64(0)
@@ -334,9 +334,9 @@ func TestLaw6AnErrorIsNeverResourceExhausted(t *testing.T) {
 	}
 }
 
-// Law 6: load is no error. Calls for which there is no room are decided by their rule's policy,
-// like all that Redis does not answer in time, whether it is there or not: none is told that the
-// service is unavailable but by a rule that denies then.
+// Law 6: load is not an error. If the limiter has no room for a call, the rule's policy decides, as for
+// any call that Redis does not answer in time, whether or not Redis is there. Only a rule whose policy
+// is Deny answers Unavailable.
 func TestLaw6NoErrorForLoad(t *testing.T) {
 	const calls = 500
 	server := redistest.Start(t)
@@ -370,7 +370,7 @@ func TestLaw6NoErrorForLoad(t *testing.T) {
 			switch unavailable := got[codes.Unavailable]; {
 			case policy == tiered.Deny && paused:
 				want = map[codes.Code]int{codes.Unavailable: calls}
-			case policy == tiered.Deny && unavailable > 0: // some found no room
+			case policy == tiered.Deny && unavailable > 0: // the limiter had no room for some
 				want = map[codes.Code]int{codes.OK: calls - unavailable, codes.Unavailable: unavailable}
 			}
 			if !maps.Equal(got, want) {
@@ -387,7 +387,7 @@ func TestLaw6NoErrorForLoad(t *testing.T) {
 	}
 }
 
-// Law 11: in an outage the rules' policies decide.
+// Law 11: in an outage, the rules' policies decide.
 func TestOutagePolicies(t *testing.T) {
 	server := redistest.Start(t)
 	l := newLimiterOn(t, server.Client(t), "x")
@@ -413,8 +413,8 @@ func TestOutagePolicies(t *testing.T) {
 	}
 }
 
-// A call that is not sent because Redis is lost, and the rule then lets nothing through, is not told that
-// the quota is used up.
+// A call that is not sent because Redis is lost, under a rule that then lets nothing through, does not
+// end with RESOURCE_EXHAUSTED.
 func TestClientsAreToldOfAnOutage(t *testing.T) {
 	server := redistest.Start(t)
 	l := newLimiterOn(t, server.Client(t), "x")
@@ -427,7 +427,7 @@ func TestClientsAreToldOfAnOutage(t *testing.T) {
 		}
 		client, s := serve(t, nil, grpc.WithChainUnaryInterceptor(c.Unary))
 		told := false
-		for range 50 { // on a machine that stood still, the time may be over before the limiter has said why
+		for range 50 { // on a machine that stalled, the time may be over before the limiter has given the reason
 			_, err = client.EmptyCall(t.Context(), &pb.Empty{})
 			code, retry, violated := details(err)
 			if told = code == codes.Unavailable && retry.GetRetryDelay().AsDuration() > 0 && violated == nil; told || longest == 0 {
@@ -478,7 +478,7 @@ func TestClientKeepsWithinAQuota(t *testing.T) {
 	}
 }
 
-// A client's mistake is its program's own, which is told what it is; nothing is sent.
+// A mistake of the client program is reported to the program with its cause, and the call is not sent.
 func TestClientsAreToldTheirMistakes(t *testing.T) {
 	l := newLimiter(t)
 	cost := int64(0)
@@ -533,7 +533,7 @@ func TestClientWaitsForRoom(t *testing.T) {
 	}
 }
 
-// The error of a handler, of an upstream and of a stream's end is passed on as it is.
+// The errors of a handler, of an upstream and of a stream's end are passed on unchanged.
 func TestErrorsArePassedOn(t *testing.T) {
 	l, failed, ctx := newLimiter(t), status.Error(codes.NotFound, "no such item"), t.Context()
 	rule := newRule(t, l, "api", limit.PerHour(10))
@@ -560,12 +560,12 @@ func TestErrorsArePassedOn(t *testing.T) {
 	}
 }
 
-// A peer's key is its address, of IPv6 the network, and whoever has no address has no key.
+// A peer's key is its address; for IPv6, it is the network. A peer without an IP address has no key.
 func TestPeer(t *testing.T) {
 	for want, addr := range map[string]net.Addr{
 		"192.0.2.7":         &net.TCPAddr{IP: net.ParseIP("192.0.2.7"), Port: 1},
 		"2001:db8:1:2::/64": &net.TCPAddr{IP: net.ParseIP("2001:db8:1:2::3"), Port: 1},
-		"192.0.2.8":         &net.UDPAddr{IP: net.ParseIP("192.0.2.8"), Port: 1}, // as of QUIC
+		"192.0.2.8":         &net.UDPAddr{IP: net.ParseIP("192.0.2.8"), Port: 1}, // as with QUIC
 		"":                  &net.UnixAddr{Name: "@"},
 	} {
 		if got := Peer(peer.NewContext(t.Context(), &peer.Peer{Addr: addr}), "/a/b"); got != want {
@@ -592,7 +592,7 @@ func TestOptionsAreChecked(t *testing.T) {
 		"rules by key":   {Limit(rule, Everyone, RuleForKey(func(string) *tiered.Rule { return rule }), RuleFor(func(context.Context, string) *tiered.Rule { return rule }))},
 		"messages":       {Limit(newRule(t, l, "slots", limit.Concurrent(1)), Everyone, PerMessage())},
 	} {
-		if name != "no limit" { // beside one that is valid
+		if name != "no limit" { // in addition to a valid limit
 			options = append(options, Limit(newRule(t, l, "other", limit.PerHour(10)), Everyone))
 		}
 		if _, err := NewServer(l, options...); !errors.Is(err, limit.ErrInvalidOption) {

@@ -12,18 +12,17 @@ import (
 	"github.com/tierlimit/tierlimit/internal/keys"
 )
 
-// KeyFunc returns the key that a limit charges for a call, which identifies whose call it is.
-// method is the full name, like "/shop.v1.Search/Query". The key may have any bytes and any length;
-// "" means that the call has none. All calls without a key share a quota of their own, so that
-// leaving something out does not evade a limit; with [FirstOf] they get another key instead.
+// KeyFunc returns the key that a limit charges for a call. The key identifies whose call it is, and may
+// have any bytes and any length. method is the full name, like "/shop.v1.Search/Query". An empty key
+// means that the call has none. All calls without a key share a quota of their own, so that a client
+// cannot evade a limit by leaving something out. With [FirstOf], such calls get another key instead.
 type KeyFunc func(ctx context.Context, method string) string
 
 // Everyone is a key that all calls share, for limits on all of them together.
 func Everyone(context.Context, string) string { return "all" }
 
-// Peer is the address that a call's connection comes from: IPv4 as it is, IPv6 by its
-// /64. Behind a proxy that is the proxy's: see the example of [KeyFunc]. Calls over anything but IP have
-// no key.
+// Peer is the address that a call's connection comes from, or its /64 prefix for IPv6. Behind a proxy,
+// that is the proxy's address: see the example of [KeyFunc]. Calls over anything but IP have no key.
 func Peer(ctx context.Context, _ string) string {
 	p, ok := peer.FromContext(ctx)
 	if !ok || p.Addr == nil {
@@ -37,13 +36,13 @@ func Peer(ctx context.Context, _ string) string {
 }
 
 // Method is the call's full method name. A server applies limits only to methods that it knows, so
-// there are few. One with a grpc.UnknownServiceHandler, such as a proxy, knows all: there clients can
-// invent any number of methods, each with a quota of its own.
+// there are few keys. But a server with a grpc.UnknownServiceHandler, such as a proxy, accepts every
+// name: its clients can invent any number of methods, each with its own quota.
 func Method(_ context.Context, method string) string { return method }
 
-// Metadata returns a key that is the first value of a metadata key of the call, such as an API key.
-// Anyone can send as many different values as they like, each with a quota of its own: use it for
-// values that were checked before the limit, or limit the peer as well.
+// Metadata returns a KeyFunc whose key is the first value of a metadata key of the call, such as an API
+// key. Anyone can send any number of values, each with its own quota: use it for values that were
+// checked before the limit, or limit the peer, too.
 func Metadata(name string) KeyFunc {
 	return func(ctx context.Context, _ string) string {
 		if values := metadata.ValueFromIncomingContext(ctx, name); len(values) > 0 {
@@ -53,9 +52,9 @@ func Metadata(name string) KeyFunc {
 	}
 }
 
-// Principal returns a key that is the user of a call, which an authentication before the limit has
-// stored in the context. The function returns "" for nobody. Of nil Principal makes nil, which [Limit]
-// refuses, as [Join] and [FirstOf] do of any.
+// Principal returns a KeyFunc whose key is the user that an earlier authentication has stored in the
+// call's context; of returns "" if there is no user. If of is nil, Principal returns nil, which [Limit]
+// refuses. [Join] and [FirstOf] return nil if any argument is.
 func Principal(of func(context.Context) string) KeyFunc {
 	if of == nil {
 		return nil
@@ -63,8 +62,9 @@ func Principal(of func(context.Context) string) KeyFunc {
 	return func(ctx context.Context, _ string) string { return of(ctx) }
 }
 
-// Join makes one key of several, such as principal and method: each combination has
-// its own quota. Whatever their bytes, two different combinations never share a key.
+// Join returns a KeyFunc that joins several keys into one, such as principal and method: each
+// combination has its own quota. Two different combinations never share a key, whatever bytes the parts
+// contain.
 func Join(parts ...KeyFunc) KeyFunc {
 	if hasNil(parts) {
 		return nil
@@ -78,8 +78,8 @@ func Join(parts ...KeyFunc) KeyFunc {
 	}
 }
 
-// FirstOf returns a key that is the first of several that the call has, such as the principal, or
-// else the peer. A value of one never equals a value of another.
+// FirstOf returns a KeyFunc whose key is the first that the call has of several, such as the principal
+// or, without one, the peer. A key from one alternative never equals a key from another.
 func FirstOf(alternatives ...KeyFunc) KeyFunc {
 	if hasNil(alternatives) {
 		return nil

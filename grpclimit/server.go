@@ -11,20 +11,20 @@ import (
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
-// Server limits calls. Its methods Unary and Stream are interceptors; use both, or calls of the
-// other kind are not limited. It is immutable and safe for concurrent use.
+// Server limits calls. Its methods Unary and Stream are interceptors. Use both: without one of them,
+// calls of that kind are not limited. A Server is immutable and safe for concurrent use.
 type Server struct {
 	limiter    *tiered.Limiter
 	limits     []*rateLimit
-	names      admission.Names // of their rules
-	perMessage bool            // at least one limit is
-	settles    bool            // at least one limit does
+	names      admission.Names // of the limits' rules
+	perMessage bool            // at least one limit is PerMessage
+	settles    bool            // at least one limit has Settle or HandlerCost
 	log        *admission.Log
 	onError    func(context.Context, string, error) error
 }
 
-// NewServer returns interceptors that limit calls. It needs at least one [Limit], and all must be
-// of rules of the limiter. Errors wrap [limit.ErrInvalidOption].
+// NewServer returns interceptors that limit calls. It needs at least one [Limit], and the rules of all
+// limits must belong to the limiter. Errors wrap [limit.ErrInvalidOption].
 func NewServer(limiter *tiered.Limiter, options ...Option) (*Server, error) {
 	if limiter == nil {
 		return nil, option.Invalid("the limiter is nil")
@@ -40,8 +40,8 @@ func NewServer(limiter *tiered.Limiter, options ...Option) (*Server, error) {
 	return s, nil
 }
 
-// Unary is a grpc.UnaryServerInterceptor. Units of a rule with a limit of [limit.Concurrent] are
-// held until the handler returns; those of a stream, too.
+// Unary is a grpc.UnaryServerInterceptor. It holds the units of a rule with a limit of
+// [limit.Concurrent] until the handler returns, as Stream does.
 func (s *Server) Unary(ctx context.Context, request any, info *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (reply any, err error) {
 	a, err := s.admit(ctx, info.FullMethod, request, false)
 	if err != nil {
@@ -63,8 +63,8 @@ func (s *Server) Unary(ctx context.Context, request any, info *grpc.UnaryServerI
 	return reply, err
 }
 
-// Stream is a grpc.StreamServerInterceptor. It charges the opening of a stream, and the messages
-// received if a limit is [PerMessage].
+// Stream is a grpc.StreamServerInterceptor. It charges the opening of a stream. If a limit is
+// [PerMessage], it also charges the messages received.
 func (s *Server) Stream(service any, stream grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	ctx := stream.Context()
 	a, err := s.admit(ctx, info.FullMethod, nil, false)
@@ -109,13 +109,14 @@ func (s *limitedStream) RecvMsg(message any) error {
 
 // admitted has the charges of a call.
 type admitted struct {
-	grants    tiered.Grants // to be ended with the call
-	limits    []*rateLimit  // that apply to it
+	grants    tiered.Grants // ended with the call
+	limits    []*rateLimit  // the limits that apply to the call
 	requests  []tiered.Request
 	decisions []limit.Decision
 }
 
-// admit charges a call, or a message of a stream, or returns the status that it is denied with.
+// admit charges a call, or a message of a stream. If the charge is denied, it returns the status that
+// the call ends with.
 func (s *Server) admit(ctx context.Context, method string, message any, streamed bool) (a admitted, err error) {
 	a.requests = make([]tiered.Request, 0, len(s.limits))
 	for _, l := range s.limits {

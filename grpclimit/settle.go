@@ -13,16 +13,16 @@ import (
 	"github.com/tierlimit/tierlimit/internal/option"
 )
 
-// Result describes a call that is over to the function of [Settle].
+// Result describes a finished call to the function of [Settle].
 type Result struct {
 	// Reply is the handler's reply to a unary call; nil for streams.
 	Reply any
 	// Err is what the handler returned, nil for success: its status is status.Code(Err).
 	Err error
-	// Panicked says that the handler did not return.
+	// Panicked reports that the handler did not return.
 	Panicked bool
-	// Sent is what was sent to the client, and Received what came from it, including the request
-	// and reply of a unary call.
+	// Sent is the volume that was sent to the client, and Received the volume that came from the
+	// client. They include the reply and the request of a unary call.
 	Sent, Received Volume
 }
 
@@ -30,17 +30,16 @@ type Result struct {
 // compression and without gRPC's frames; other messages count as 0 bytes.
 type Volume struct{ Messages, Bytes int64 }
 
-// Settle corrects the charge when a call is over; for a stream, the charge of its opening. The
-// call's [Cost] is reserved before, and the function returns what it used in the end. If it used
-// less than reserved, the rest is refunded, even all of it, except that under GCRA less comes back
-// the longer the call took (see [tiered.Rule.Refund]). If it used more, the excess is charged
-// whether or not it fits: it is debt, for which later calls wait (see [tiered.Rule.ChargeUsed]). If
-// the limit must never be exceeded, reserve the most that a call may use.
+// Settle corrects the charge when a call is over; for a stream, the charge of its opening. The call's
+// [Cost] is reserved before the handler runs, and the function returns what the call used in the end.
+// If the call used less than was reserved, the rest is refunded, even all of it; under GCRA, less comes
+// back the longer the call took (see [tiered.Rule.Refund]). If the call used more, the excess is
+// charged whether or not it fits: it is debt, for which later calls wait (see
+// [tiered.Rule.ChargeUsed]). If the limit must never be exceeded, reserve the most that a call may use.
 //
-// If there is something to correct, it takes a trip to Redis before the client is sent the status,
-// even if the client has gone. If Redis cannot be reached, an unused rest stays charged there, and
-// an excess is charged later. A limit with [PerMessage], or of a rule of [limit.Concurrent], cannot
-// be settled.
+// A correction takes a trip to Redis before the client is sent the status, even if the client has gone.
+// If Redis cannot be reached, an unused rest stays charged there, and an excess is charged later. A
+// limit with [PerMessage], or of a rule of [limit.Concurrent], cannot be settled.
 func Settle(actual func(ctx context.Context, method string, result Result) int64) LimitOption {
 	return func(l *rateLimit) error {
 		l.Settle = func(c call, result Result) int64 { return actual(c.ctx, c.method, result) }
@@ -48,9 +47,10 @@ func Settle(actual func(ctx context.Context, method string, result Result) int64
 	}
 }
 
-// HandlerCost lets the handler set what the call used, with [SetCost]: the call's [Cost] is
-// reserved before, and corrected when the handler has returned, as by [Settle]. If the handler does
-// not call SetCost, the reservation stays charged. A limit can have either HandlerCost or Settle.
+// HandlerCost lets the handler set what the call used, with [SetCost]. The call's [Cost] is reserved
+// before the handler runs, and corrected when the handler has returned, as with [Settle]. If the
+// handler does not call SetCost, the reservation stays charged. A limit can have either HandlerCost or
+// Settle.
 func HandlerCost() LimitOption {
 	return func(l *rateLimit) error {
 		l.ByHandler = true
@@ -58,13 +58,14 @@ func HandlerCost() LimitOption {
 	}
 }
 
-// SetCost sets what the call of this context used, for its limits with [HandlerCost]. The last
-// SetCost counts, and units below 0 count as 0. If there are no such limits, it does nothing and
-// returns false. It is safe for concurrent use until the handler has returned.
+// SetCost sets the units that the call of this context used, for its limits with [HandlerCost]. The
+// last SetCost counts, and units below 0 count as 0. If the call has no such limits, SetCost does
+// nothing and returns false. It is safe for concurrent use until the handler has returned.
 func SetCost(ctx context.Context, units int64) bool { return admission.SetCost(ctx, units) }
 
 // serveAndSettle serves an admitted call and settles its charges, even if the handler panics or the
-// client goes away. serve calls the handler with a context and returns how the call ended.
+// client goes away. serve calls the handler with the given context and stores in result how the call
+// ended.
 func (s *Server) serveAndSettle(ctx context.Context, method string, a *admitted, serve func(ctx context.Context, result *Result)) {
 	var said *admission.SaidCost
 	for _, l := range a.limits {
@@ -89,7 +90,7 @@ func (s *Server) serveAndSettle(ctx context.Context, method string, a *admitted,
 	result.Panicked = false
 }
 
-// settledStream counts the messages of a stream, and has its own context.
+// settledStream counts the messages of a stream. Its Context is ctx.
 type settledStream struct {
 	grpc.ServerStream
 	ctx            context.Context
@@ -126,7 +127,7 @@ func (v *volume) total() Volume { return Volume{v.messages.Load(), v.bytes.Load(
 
 func volumeOf(message any) Volume { return Volume{1, size(message)} }
 
-// size returns a message's length in bytes, or 0 if it is not one of Protocol Buffers.
+// size returns a message's length in bytes, or 0 if it is not a Protocol Buffers message.
 func size(message any) int64 {
 	switch m := message.(type) {
 	case proto.Message:

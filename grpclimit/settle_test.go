@@ -18,7 +18,7 @@ import (
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
-// used is how much of a limit a key has used.
+// used returns the number of units of a limit that a key has used.
 func used(t *testing.T, rule *tiered.Rule, key string) int64 {
 	t.Helper()
 	d, err := rule.Peek(context.Background(), key, 1)
@@ -32,7 +32,7 @@ func reserve(units int64) LimitOption {
 	return Cost(func(context.Context, string, any) int64 { return units })
 }
 
-// says settles a call with as many units, whatever happened.
+// says returns an option that settles a call with the given number of units, however the call ended.
 func says(units int64) LimitOption {
 	return Settle(func(context.Context, string, Result) int64 { return units })
 }
@@ -43,7 +43,7 @@ var (
 	request = &pb.SimpleRequest{Payload: &pb.Payload{Body: make([]byte, 6)}}
 )
 
-// messages is a stream on which as many requests arrive.
+// messages is a stream on which left requests arrive.
 type messages struct {
 	grpc.ServerStream
 	ctx  context.Context
@@ -60,7 +60,8 @@ func (s *messages) RecvMsg(message any) error {
 	return nil
 }
 
-// handle handles a call: a unary one as it says, and a stream by echoing three messages before.
+// handle is a handler of a call. A unary call ends with its result; a stream echoes three messages
+// first.
 type handle func(ctx context.Context) error
 
 func (h handle) unary(server *Server, ctx context.Context) {
@@ -155,8 +156,8 @@ func TestSettleChargesWhatACallTook(t *testing.T) {
 	}
 }
 
-// A time by which the program has its decisions made (tiered.DecideBy) is long over when the call is. It
-// does not keep what was reserved.
+// When a call ends, the time by which its decision had to be made (tiered.DecideBy) is long over. The
+// unused rest is given back in spite of that.
 func TestSettleDoesNotHeedDecideBy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, err := embedded.Open(tiered.LedgerKeys(100), tiered.RememberDenials(100))
@@ -176,8 +177,8 @@ func TestSettleDoesNotHeedDecideBy(t *testing.T) {
 	})
 }
 
-// What a call took beyond what was free is not lost: it is debt, for which the next calls wait
-// although other units have come back.
+// Units that a call used beyond the free ones are not lost. They are debt, for which the next calls
+// wait although other units have come back.
 func TestSettleMakesDebtOfWhatDoesNotFit(t *testing.T) {
 	l := newLimiter(t)
 	for _, a := range limit.Algorithms() {

@@ -36,7 +36,7 @@ func deniedStatus(requests []tiered.Request, decisions []limit.Decision) error {
 	return withDetails(codes.ResourceExhausted, "quota exceeded", retryInfo(wait), quota)
 }
 
-// violation names a rule that denied a call. It does not have the key, which may be a secret.
+// violation names a rule that denied a call. It leaves out the key, which may be a secret.
 func violation(rule *tiered.Rule) *errdetails.QuotaFailure_Violation {
 	description := fmt.Sprintf("the quota of %d per %s is used up", rule.Limit().Quota(), rule.Limit().WindowString())
 	if rule.Limit().IsConcurrent() {
@@ -45,7 +45,7 @@ func violation(rule *tiered.Rule) *errdetails.QuotaFailure_Violation {
 	return &errdetails.QuotaFailure_Violation{Subject: rule.Name(), Description: description}
 }
 
-// answerError is the default for OnError. The client is not told the error.
+// answerError is the default for [OnError]. It does not reveal the error to the client.
 func (s *Server) answerError(_ context.Context, method string, err error) error {
 	if admission.IsMistake(err) {
 		s.log.Error("a limit could not be decided; calls end with INTERNAL", "method", method, "error", err)
@@ -53,8 +53,8 @@ func (s *Server) answerError(_ context.Context, method string, err error) error 
 	return errorStatus(err, "")
 }
 
-// errorStatus returns the status of a call about which the limiter returned an error, with a reason
-// for who may know it.
+// errorStatus returns the status of a call about which the limiter returned an error. reason is
+// appended to the status's message; it is "" if the caller must not learn the error.
 func errorStatus(err error, reason string) error {
 	switch {
 	case errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):

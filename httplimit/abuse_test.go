@@ -18,7 +18,7 @@ import (
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
-// heap is the memory in use, after what is not was freed.
+// heap returns the size of the heap in use, after a garbage collection.
 func heap() int64 {
 	var m runtime.MemStats
 	runtime.GC()
@@ -27,9 +27,9 @@ func heap() int64 {
 	return int64(m.HeapAlloc)
 }
 
-// A client that invents a new identity with every request, in every header that ever
-// told one, gets one quota: over a connection of its own, and through a proxy that
-// appends its address.
+// A client that invents a new identity with every request, in every header that has ever carried one,
+// gets one quota. This holds over its own connection, and through a proxy that appends the client's
+// address.
 func TestSpoofedHeadersGiveNoSecondQuota(t *testing.T) {
 	const quota, requests = 5, 300
 	for header, own := range map[string]string{"X-Forwarded-For": "203.0.113.9", "Forwarded": "for=203.0.113.9"} {
@@ -60,7 +60,7 @@ func TestSpoofedHeadersGiveNoSecondQuota(t *testing.T) {
 	}
 }
 
-// A client that moves through its network's 2^64 addresses gets one quota.
+// A client that uses many of its IPv6 network's 2^64 addresses gets one quota.
 func TestAnIPv6NetworkIsOneClient(t *testing.T) {
 	l := newLimiter(t)
 	h := newMiddleware(t, l, Limit(newRule(t, l, "login", limit.PerHour(5)), ClientAddress))(done)
@@ -73,8 +73,8 @@ func TestAnIPv6NetworkIsOneClient(t *testing.T) {
 	}
 }
 
-// 10,000 values of a header are 10,000 quotas, and no way past the limit on the
-// client's address. Neither they nor huge ones fill this process or a key of Redis.
+// 10,000 values of a header have 10,000 quotas, but do not evade the limit on the client's address.
+// Neither many keys nor huge keys fill this process or a key of Redis.
 func TestManyAndHugeKeysStayBounded(t *testing.T) {
 	const values = 10_000
 	client, prefix := redistest.Shared(t).Client(t), redistest.Prefix()
@@ -115,8 +115,8 @@ func TestManyAndHugeKeysStayBounded(t *testing.T) {
 	}
 }
 
-// Clients that send and read slowly hold up neither each other's decisions nor, when
-// they are gone, anything else.
+// Clients that send and read slowly do not delay other clients' decisions. When they have gone, they
+// leave nothing behind.
 func TestSlowClients(t *testing.T) {
 	const clients, quota = 200, 50
 	l := newLimiter(t)
@@ -129,7 +129,7 @@ func TestSlowClients(t *testing.T) {
 			return
 		}
 		reached.Add(1)
-		_, _ = io.Copy(io.Discard, r.Body) // waits for what never comes
+		_, _ = io.Copy(io.Discard, r.Body) // waits for data that never comes
 		<-release
 	})))
 	goroutines := runtime.NumGoroutine()

@@ -18,15 +18,15 @@ type Decided struct {
 	Rule     *tiered.Rule
 	Key      string
 	Decision limit.Decision
-	// Unit and Partition are sent to clients as well, see the options [Unit] and [PartitionKey].
-	// They are left out if they are "", and a unit also if it is not a single word.
+	// Unit and Partition are also sent to clients, see the options [Unit] and [PartitionKey]. An empty
+	// one is left out. A unit is also left out if it is not a single word.
 	Unit, Partition string
 }
 
-// Fields returns the header fields, by name and value, that tell a client what was decided about
-// its request by the limits that apply to it. A middleware sets the same ones: Fields is for
-// programs without net/http, such as those on fasthttp. style selects the fields. If the request
-// was denied, there are also Retry-After and Cache-Control. Names are in the form of net/http, and
+// Fields returns the header fields, by name and value, that tell a client what was decided about its
+// request by the limits that apply to it. A middleware sets the same fields by itself; Fields is for
+// programs without net/http, such as those on fasthttp. The style selects the fields. For a denied
+// request, Retry-After and Cache-Control are added. Names are in the canonical form of net/http, and
 // each occurs once. Rules on a dry run are left out.
 func Fields(style HeaderStyle, of ...Decided) iter.Seq2[string, string] {
 	return func(yield func(name, value string) bool) {
@@ -39,8 +39,9 @@ func Fields(style HeaderStyle, of ...Decided) iter.Seq2[string, string] {
 	}
 }
 
-// Denied reports whether a request was denied, and returns what to send its client: limits that
-// were decided together deny it if any of them does. Its header fields are those of [Fields].
+// Denied reports whether a request was denied, and returns what to send to its client. Limits that were
+// decided together deny the request if any of them does. The header fields of the response are those of
+// [Fields].
 func Denied(of ...Decided) (denial Denial, denied bool) {
 	if !anyDenied(of) {
 		return Denial{}, false
@@ -93,14 +94,14 @@ func appendFields(fields []field, style HeaderStyle, of []Decided) []field {
 		}
 	}
 	return append(fields,
-		field{fieldRetryAfter, strconv.FormatInt(max(1, seconds(wait)), 10)}, // the limits that denied may not be among these
-		field{fieldCacheControl, noStore})                                    // as RFC 6585 demands of 429
+		field{fieldRetryAfter, strconv.FormatInt(max(1, seconds(wait)), 10)}, // of may lack the denying limits
+		field{fieldCacheControl, noStore})                                    // required by RFC 6585 for status 429
 }
 
-// setFields sets fields in a response's header. Those of the draft are lists, which may have
-// several lines: they are added to those that an outer middleware has set. All others are replaced.
+// setFields sets fields in a response's header. The draft's fields are lists, which may have several
+// lines, so they are added to lines that an outer middleware has set. All other fields are replaced.
 func setFields(h http.Header, fields []field) {
-	values := make([]string, len(fields)) // one allocation for all
+	values := make([]string, len(fields)) // one allocation for all values
 	for i, f := range fields {
 		values[i] = f.value
 		if (f.name == fieldPolicy || f.name == fieldLimit) && h[f.name] != nil {

@@ -16,8 +16,7 @@ import (
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
-// Programs without net/http tell their clients, field by field and byte by byte, what the
-// middleware does.
+// Programs without net/http send their clients the same fields as the middleware, byte for byte.
 func TestFieldsAreThoseOfTheMiddleware(t *testing.T) {
 	var now atomic.Int64
 	now.Store(1_800_000_000_000_000)
@@ -54,7 +53,7 @@ func TestFieldsAreThoseOfTheMiddleware(t *testing.T) {
 				}
 				want := make(map[string]string)
 				for name := range w.Header() {
-					if name != "Content-Type" && name != "Content-Length" && name != fieldXReset { // which is told by the wall clock
+					if name != "Content-Type" && name != "Content-Length" && name != fieldXReset { // X-Reset goes by wall clock
 						want[name] = w.Header().Get(name)
 					}
 				}
@@ -69,7 +68,8 @@ func TestFieldsAreThoseOfTheMiddleware(t *testing.T) {
 	}
 }
 
-// Retry-After is that of the limits in the way. A rule on a dry run is not, whatever it says.
+// Retry-After is the wait of the limits that deny. A rule on a dry run does not deny, whatever its
+// decision says.
 func TestRetryAfterIsOfTheLimitsInTheWay(t *testing.T) {
 	got := maps.Collect(Fields(NoHeaders,
 		Decided{Decision: limit.Decision{Allowed: true, DryRun: true, WouldDeny: true, RetryAfter: time.Hour}},
@@ -121,7 +121,8 @@ func TestDeniedWithoutRedis(t *testing.T) {
 	}
 }
 
-// A denial has the decisions of all limits and the names of those that deny, also in its document.
+// A denial has the decisions of all limits. It names the limits that deny, also in its problem
+// document.
 func TestADenialBySeveralLimits(t *testing.T) {
 	l := newLimiter(t)
 	decisions := []limit.Decision{{RetryAfter: time.Second}, {HeldBack: true, Remaining: 5}, {RetryAfter: time.Minute}}
@@ -142,7 +143,7 @@ func TestADenialBySeveralLimits(t *testing.T) {
 	}
 }
 
-// Whatever a program makes up, nothing panics, and no header becomes another one.
+// Decisions that a program makes up cause no panic, and do not inject other header fields.
 func TestFieldsOfAnything(t *testing.T) {
 	rule := newRule(t, newLimiter(t), "r", limit.PerMinute(5))
 	if n := len(maps.Collect(Fields(DraftHeaders))); n != 0 {
@@ -165,6 +166,6 @@ func TestFieldsOfAnything(t *testing.T) {
 		t.Errorf("%q", got)
 	}
 	for range Fields(XHeaders, Decided{Rule: rule}) {
-		break // a loop may end early
+		break // a caller's loop may end early
 	}
 }

@@ -14,16 +14,16 @@ import (
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
-// writer is a response writer that costs nothing: what is measured is the middleware.
+// writer is a response writer that costs nothing, so that only the middleware is measured.
 type writer struct{ header http.Header }
 
 func (w *writer) Header() http.Header         { return w.header }
 func (w *writer) Write(p []byte) (int, error) { return len(p), nil }
 func (w *writer) WriteHeader(int)             {}
 
-// BenchmarkHandler measures a middleware around a handler that does nothing. "rule
-// alone" is the same decision without the middleware. Without Redis (an open breaker)
-// decisions cost the least, and what the middleware adds shows best.
+// BenchmarkHandler measures a middleware around a handler that does nothing. "rule alone" is the same
+// decision without the middleware. Without Redis (open breaker), decisions cost the least, so the cost
+// of the middleware shows best.
 func BenchmarkHandler(b *testing.B) {
 	online := newLimiter(b)
 	gone := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1", MaxRetries: -1, DialTimeout: 50 * time.Millisecond, DialerRetries: 1})
@@ -68,7 +68,7 @@ func BenchmarkHandler(b *testing.B) {
 	}
 }
 
-// BenchmarkClient measures telling a client's address behind two proxies.
+// BenchmarkClient measures finding a client's address behind two proxies.
 func BenchmarkClient(b *testing.B) {
 	for header, line := range map[string]string{
 		"X-Forwarded-For": "198.51.100.1, 2001:db8::9, 10.0.0.2",

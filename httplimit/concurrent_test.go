@@ -9,8 +9,9 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// Requests in flight: a unit is held from before the handler is called until it returns, which
-// includes what it streams, or panics; and clients are told so (qu="concurrent-requests").
+// A request in flight holds a unit from before the handler is called until the handler returns,
+// including the time in which it streams, and also if it panics. Clients are told the unit
+// (qu="concurrent-requests").
 func TestRequestsInFlight(t *testing.T) {
 	l := newLimiter(t)
 	inFlight, rate := newRule(t, l, "in-flight", limit.Concurrent(1)), newRule(t, l, "rate", limit.PerHour(10))

@@ -16,9 +16,10 @@ func ForHandlers() Option {
 	}
 }
 
-// HandlerCost lets the handler set what the request used, with [SetCost]: the request's [Cost] is
-// reserved before, and corrected when the handler has returned, as by [Settle]. If the handler does
-// not call SetCost, the reservation stays charged. A limit can have either HandlerCost or Settle.
+// HandlerCost lets the handler set what the request used, with [SetCost]. The request's [Cost] is
+// reserved before the handler runs, and corrected when the handler has returned, as with [Settle]. If
+// the handler does not call SetCost, the reservation stays charged. A limit can have either HandlerCost
+// or Settle.
 func HandlerCost() LimitOption {
 	return func(l *rateLimit) error {
 		l.ByHandler = true
@@ -26,9 +27,9 @@ func HandlerCost() LimitOption {
 	}
 }
 
-// Decisions returns the decisions about the request of this context by the limits of middlewares
-// with [ForHandlers] or [HandlerCost], the outermost first. It returns nil if there are none. All
-// of them allowed the request, or the handler would not run.
+// Decisions returns the decisions about the request of this context, made by the limits of middlewares
+// with [ForHandlers] or [HandlerCost], the outermost middleware first. It returns nil if there are
+// none. All decisions allowed the request; otherwise the handler would not run.
 func Decisions(ctx context.Context) []Decided {
 	h, ok := ctx.Value(handedKey{}).(*handed)
 	if !ok {
@@ -37,16 +38,16 @@ func Decisions(ctx context.Context) []Decided {
 	return append(Decisions(h.outer), h.decided...)
 }
 
-// SetCost sets the units that the request of this context used, for its limits with [HandlerCost].
-// The last call counts, and units below 0 count as 0. If there are no such limits, it does nothing
-// and returns false. It is safe for concurrent use until the handler has returned.
+// SetCost sets the units that the request of this context used, for its limits with [HandlerCost]. The
+// last call counts, and units below 0 count as 0. If the request has no such limits, SetCost does
+// nothing and returns false. It is safe for concurrent use until the handler has returned.
 func SetCost(ctx context.Context, units int64) bool { return admission.SetCost(ctx, units) }
 
 type handedKey struct{}
 
-// handed is what a handler can ask for.
+// handed has the decisions that a handler can ask for.
 type handed struct {
-	outer   context.Context // the request's context before
+	outer   context.Context // the request's context before the decisions were added
 	decided []Decided
 }
 

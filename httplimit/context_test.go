@@ -38,7 +38,7 @@ func TestHandlersSeeTheDecisions(t *testing.T) {
 			t.Errorf("decision %d: %+v", i, d)
 		}
 	}
-	// Without the option there is nothing to see.
+	// Without the option, the handler sees no decisions.
 	get(newMiddleware(t, l, Limit(tenant, keyed("acme")))(handler))
 	if seen != nil || Decisions(context.Background()) != nil {
 		t.Errorf("%+v", seen)
@@ -99,8 +99,8 @@ func TestHandlersSayWhatARequestTook(t *testing.T) {
 	}
 }
 
-// A middleware around this one, such as for logs or traces, finds the pattern that a mux inside
-// matched in its own request, however the request ends.
+// A middleware around this one, such as for logs or traces, finds in its own request the pattern that
+// an inner mux matched, however the request ends.
 func TestThePatternIsSeenOutside(t *testing.T) {
 	l := newLimiter(t)
 	mux := http.NewServeMux()
@@ -128,8 +128,8 @@ func TestThePatternIsSeenOutside(t *testing.T) {
 	}
 }
 
-// Files that a handler has uploaded are removed when the request is over, whether the middleware gives the
-// request a context or not.
+// Uploaded files are removed when the request is over, whether or not the middleware gives the request
+// a new context.
 func TestUploadsAreRemoved(t *testing.T) {
 	l := newLimiter(t)
 	for name, options := range map[string][]Option{
@@ -161,7 +161,7 @@ func TestUploadsAreRemoved(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			_, _ = part.Write(make([]byte, 11<<20)) // more than is kept in memory in any case
+			_, _ = part.Write(make([]byte, 11<<20)) // more than is ever kept in memory
 			if err := form.Close(); err != nil {
 				t.Fatal(err)
 			}

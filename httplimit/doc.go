@@ -4,7 +4,7 @@
 //
 // # A server
 //
-// [New] makes a middleware from limits; each is a rule and a key, which identifies whose quota a
+// [New] makes a middleware from limits. Each limit is a rule and a key, which identifies whose quota a
 // request uses:
 //
 //	limiter, err := tiered.New(rdb)
@@ -23,20 +23,21 @@
 // # What clients are sent
 //
 // Each response says how much is left in the fields RateLimit-Policy and RateLimit
-// (draft-ietf-httpapi-ratelimit-headers-11); [Headers] chooses X-RateLimit-*, or nothing. A denied
-// request gets status 429, Retry-After in whole seconds, rounded up, and a problem document (RFC
-// 9457) that names the limits that denied it.
+// (draft-ietf-httpapi-ratelimit-headers-11). With [Headers], it says so in X-RateLimit-*, or not at
+// all. A denied request gets status 429, Retry-After in whole seconds, rounded up, and a problem
+// document (RFC 9457) that names the limits that denied it.
 //
-// A lost Redis is not an error: the rules' outage policies decide (tiered.OnOutage). Requests that
-// tiered.Deny denies then get status 503 instead of 429, because the client did nothing wrong. A
-// denial by tiered.Approximate is a 429: the limit still holds, but by each instance's share of it.
+// A lost Redis is not an error: the rules' outage policies decide (tiered.OnOutage). A request that is
+// then denied by tiered.Deny gets status 503 instead of 429, because the client did nothing wrong. A
+// denial by tiered.Approximate is a 429: the limit still holds, enforced by each instance's share of
+// it.
 //
-// Programs without net/http can send the same with [Fields] and [Denied].
+// Programs without net/http can send the same responses with [Fields] and [Denied].
 //
 // An error of the limiter is never shown as 429: see [OnError].
 //
-// The response is neither buffered nor, unless [Settle] is used, wrapped: streaming,
-// websockets and http.ResponseController work.
+// The response is not buffered, and it is wrapped only if [Settle] is used. Streaming, websockets and
+// http.ResponseController work.
 //
 // # A client
 //

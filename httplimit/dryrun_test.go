@@ -8,7 +8,7 @@ import (
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
-// A client cannot tell that there is a rule on a dry run, alone or beside another.
+// A client cannot tell that a rule is on a dry run, alone or beside another rule.
 func TestDryRunIsNotSeen(t *testing.T) {
 	for name, style := range map[string]HeaderStyle{"draft": DraftHeaders, "x": XHeaders} {
 		t.Run(name, func(t *testing.T) {

@@ -18,13 +18,13 @@ import (
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
-// newLimiter stands for a limiter on a Redis of yours.
+// newLimiter stands for a limiter on your Redis.
 func newLimiter() (*tiered.Limiter, func()) {
 	server, err := miniredis.Run()
 	if err != nil {
 		log.Fatal(err)
 	}
-	// The embedded server is slow, and this is not about deadlines.
+	// The embedded server is slow, and these examples are not about deadlines.
 	limiter, err := tiered.Open(&redis.UniversalOptions{Addrs: []string{server.Addr()}}, tiered.Deadline(5*time.Second))
 	if err != nil {
 		log.Fatal(err)
@@ -45,7 +45,7 @@ func call(h http.Handler, header ...string) {
 	fmt.Println(w.Code, w.Header().Get("RateLimit"))
 }
 
-// One limit on each client's address.
+// This limits each client's address.
 func Example() {
 	limiter, stop := newLimiter()
 	defer stop()
@@ -68,7 +68,7 @@ func Example() {
 	// 429 "search";r=0;t=60
 }
 
-// A tenant's quota and an endpoint's limit, charged together or not at all.
+// A tenant's quota and an endpoint's limit are charged together or not at all.
 func ExampleLimit() {
 	limiter, stop := newLimiter()
 	defer stop()
@@ -80,7 +80,7 @@ func ExampleLimit() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	tenant := httplimit.Header("X-Tenant") // of an authenticated request
+	tenant := httplimit.Header("X-Tenant") // the header of an authenticated request
 	limits, err := httplimit.New(limiter,
 		httplimit.Limit(quota, tenant, httplimit.Cost(func(*http.Request) int64 { return 50 })),
 		httplimit.Limit(export, httplimit.Everyone),
@@ -99,8 +99,8 @@ func ExampleLimit() {
 	// 950 <nil>
 }
 
-// The limit of a key that has one of its own, such as a tenant's by its plan. With a rules file,
-// RuleForKey is given the rule's For.
+// Some keys have a limit of their own, such as a tenant's by its plan. With a rules file, pass the
+// method For of its rule to RuleForKey.
 func ExampleRuleForKey() {
 	limiter, stop := newLimiter()
 	defer stop()
@@ -114,7 +114,7 @@ func ExampleRuleForKey() {
 	}
 	ruleOf := map[string]*tiered.Rule{"acme": gold}
 	limits, err := httplimit.New(limiter, httplimit.Limit(free, httplimit.Header("X-Tenant"),
-		httplimit.RuleForKey(func(tenant string) *tiered.Rule { return ruleOf[tenant] }))) // nil is free
+		httplimit.RuleForKey(func(tenant string) *tiered.Rule { return ruleOf[tenant] }))) // nil stands for free
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -125,8 +125,8 @@ func ExampleRuleForKey() {
 	// 200 "tenant";r=99;t=3600
 }
 
-// Behind reverse proxies: the address that the outermost trusted one was called from
-// counts, not what the client claims.
+// Behind reverse proxies, the client is the address that called the outermost trusted proxy, whatever
+// the client claims.
 func ExampleNewProxies() {
 	proxies, err := httplimit.NewProxies("X-Forwarded-For", "10.0.0.0/8", "2001:db8:ff::/48")
 	if err != nil {
@@ -136,13 +136,13 @@ func ExampleNewProxies() {
 	r.RemoteAddr = "10.0.0.1:4711"
 	r.Header.Set("X-Forwarded-For", "127.0.0.1, 2001:db8:1:2:3:4:5:6, 10.0.0.2")
 	fmt.Println(proxies.Client(r))
-	fmt.Println(proxies.ClientAddress(r)) // the key: IPv6 by its /64
+	fmt.Println(proxies.ClientAddress(r)) // the key: the /64 of an IPv6 address
 	// Output:
 	// 2001:db8:1:2:3:4:5:6
 	// 2001:db8:1:2::/64
 }
 
-// What a program that does not use net/http tells its clients.
+// A program that does not use net/http sends its clients the same fields and problem document.
 func ExampleFields() {
 	limiter, stop := newLimiter()
 	defer stop()
@@ -173,7 +173,7 @@ func ExampleFields() {
 	// 429 {"type":"https://iana.org/assignments/http-problem-types#quota-exceeded","title":"Quota Exceeded","status":429,"violated-policies":["search"]}
 }
 
-// Who is logged in by their name, everyone else by their address.
+// Users who are logged in have their name as the key, all other clients their address.
 func ExampleFirstOf() {
 	type userKey struct{}
 	user := httplimit.Principal(func(ctx context.Context) string {
@@ -190,7 +190,7 @@ func ExampleFirstOf() {
 	// 0:ann
 }
 
-// A metered API: 10 units are reserved, and what the response says is charged.
+// A metered API reserves 10 units, and charges the units that the response states.
 func ExampleSettle() {
 	limiter, stop := newLimiter()
 	defer stop()
@@ -216,7 +216,7 @@ func ExampleSettle() {
 	// 97 <nil>
 }
 
-// A client of somebody else's service, whose quota all our processes share.
+// All processes of a fleet share the quota of another company's service.
 func ExampleNewTransport() {
 	limiter, stop := newLimiter()
 	defer stop()

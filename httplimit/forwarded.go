@@ -33,8 +33,9 @@ func escaped(s string, i int) bool {
 	return (i-len(before))%2 == 1
 }
 
-// forwardedFor returns the value of the parameter "for" of one element of a Forwarded header (RFC
-// 7239, section 4). ok is false if there is none, more than one, or anything else is malformed.
+// forwardedFor returns the value of the parameter "for" of one element of a Forwarded header (RFC 7239,
+// section 4). ok is false if the element has no such parameter, has more than one, or is malformed
+// anywhere.
 func forwardedFor(element string) (node string, ok bool) {
 	found := false
 	for rest := element; ; {
@@ -73,7 +74,7 @@ func cutValue(s string) (value, after string, ok bool) {
 		return s[:end], s[end:], end > 0
 	}
 	if end := strings.IndexAny(s[1:], `"\`); end >= 0 && s[1+end] == '"' {
-		return s[1 : 1+end], s[2+end:], true // nothing is escaped, the usual case
+		return s[1 : 1+end], s[2+end:], true // nothing is escaped: the usual case
 	}
 	var unescaped strings.Builder
 	for i := 1; i < len(s); i++ {
@@ -113,8 +114,7 @@ func parseNode(s string) (netip.Addr, bool) {
 	return keys.Canonical(addr), true
 }
 
-// isPort reports whether s is a port number, or an obfuscated one (RFC 7239, section
-// 6.2).
+// isPort reports whether s is a port number, or an obfuscated port (RFC 7239, section 6.2).
 func isPort(s string) bool {
 	if strings.HasPrefix(s, "_") {
 		return isToken(s)

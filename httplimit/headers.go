@@ -24,10 +24,10 @@ const (
 // noStore is the Cache-Control of a response that must not be cached.
 const noStore = "no-store"
 
-// maxPartition is how many bytes of a partition key are sent to clients.
+// maxPartition is the number of bytes of a partition key that are sent to clients at most.
 const maxPartition = 128
 
-// appendDraft appends RateLimit-Policy and RateLimit, unless there is nothing to tell.
+// appendDraft appends RateLimit-Policy and RateLimit, unless there is nothing to report.
 func appendDraft(fields []field, of []Decided) []field {
 	var space [512]byte
 	policy, left := space[:0:256], space[256:256]
@@ -41,7 +41,7 @@ func appendDraft(fields []field, of []Decided) []field {
 		}
 		policy = appendPartition(appendPolicy(policy, d.Rule, d.Unit), d.Partition)
 		if d.Decision.HeldBack {
-			continue // what is left was not asked, or is not known
+			continue // what is left was not asked for, or is not known
 		}
 		if len(left) > 0 {
 			left = append(left, ", "...)
@@ -58,9 +58,9 @@ func appendDraft(fields []field, of []Decided) []field {
 	return fields
 }
 
-// appendPolicy appends an item of RateLimit-Policy. Names of rules have no character
-// that a structured field's string would have to escape, and quotas are below 2^40,
-// within its integers.
+// appendPolicy appends an item of RateLimit-Policy. The name of a rule has no character that a string
+// of a structured field must escape. Quotas are below 2^40 and so within the range of a structured
+// field's integers.
 func appendPolicy(b []byte, rule *tiered.Rule, unit string) []byte {
 	b = append(b, '"')
 	b = append(b, rule.Name()...)
@@ -89,7 +89,7 @@ func appendLeft(b []byte, rule *tiered.Rule, d *limit.Decision) []byte {
 	b = append(b, `";r=`...)
 	b = strconv.AppendInt(b, d.Remaining, 10)
 	if d.Allowed && rule.Limit().IsConcurrent() {
-		return b // units of a concurrency limit are left until they are acquired, and come back at any time
+		return b // a concurrency limit's units stay free until they are acquired, and come back at any time
 	}
 	b = append(b, ";t="...)
 	return strconv.AppendInt(b, effective(rule, d), 10)
@@ -106,10 +106,10 @@ func appendPartition(b []byte, key string) []byte {
 }
 
 // effective returns t, the number of seconds in which the client should use at most the remaining
-// units. After a denial it is the time until the request would be allowed; otherwise the time until
-// all units are free. Under GCRA with a small burst that time can be very short, although at the
-// limit's rate the remaining units take longer to come back: a client that used r every t seconds
-// would be far above the limit. There t is that longer time.
+// units. After a denial, t is the time until the request would be allowed; otherwise it is the time
+// until all units are free. Under GCRA with a small burst, the latter can be very short, although the
+// remaining units take longer to come back at the limit's rate. A client that used r units every t
+// seconds would then be far above the limit, so t is that longer time.
 func effective(rule *tiered.Rule, d *limit.Decision) int64 {
 	if !d.Allowed {
 		return seconds(d.RetryAfter)
@@ -125,8 +125,8 @@ func effective(rule *tiered.Rule, d *limit.Decision) int64 {
 	return seconds(t)
 }
 
-// appendX appends the three fields of the limit that denies for the longest time, or else of the
-// one that is nearest to being used up.
+// appendX appends the three fields for one limit: the limit that denies for the longest time, or, if
+// none denies, the limit that is nearest to being used up.
 func appendX(fields []field, of []Decided, now time.Time) []field {
 	var worst *limit.Decision
 	for i := range of {
@@ -147,7 +147,8 @@ func appendX(fields []field, of []Decided, now time.Time) []field {
 		field{fieldXReset, strconv.FormatInt(now.Add(wait+time.Second-1).Unix(), 10)})
 }
 
-// nearer reports whether a denies for longer than b, or has less of its limit left.
+// nearer reports whether a denies for longer than b or, if a allows, has a smaller part of its limit
+// left.
 func nearer(a, b *limit.Decision) bool {
 	if !a.Allowed {
 		return a.RetryAfter > b.RetryAfter
@@ -155,7 +156,7 @@ func nearer(a, b *limit.Decision) bool {
 	return float64(a.Remaining)/float64(a.Limit) < float64(b.Remaining)/float64(b.Limit)
 }
 
-// seconds returns a wait in whole seconds, rounded up so that a client never waits too short.
+// seconds returns a wait in whole seconds, rounded up so that a client never waits too short a time.
 func seconds(d time.Duration) int64 {
 	return int64((d + time.Second - 1) / time.Second)
 }

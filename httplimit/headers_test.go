@@ -20,14 +20,14 @@ import (
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
-// failer is a testing.T or a rapid.T.
+// failer is the part of testing.T and rapid.T that helpers use.
 type failer interface {
 	Helper()
 	Fatalf(format string, args ...any)
 }
 
-// parsed is a field as somebody else's parser of RFC 9651 reads it: the parameters of
-// each item, by its name.
+// parsed returns a field as read by an independent parser of RFC 9651: the parameters of each item, by
+// the item's name.
 func parsed(t failer, h http.Header, field string) map[string]map[string]any {
 	t.Helper()
 	list, err := httpsfv.UnmarshalList(h.Values(field))
@@ -59,7 +59,7 @@ func TestDraftHeaders(t *testing.T) {
 	)(done)
 	w := get(h)
 	want := map[string]map[string]any{
-		"burst":           {"q": int64(2)}, // 1.5 s cannot be said
+		"burst":           {"q": int64(2)}, // w cannot express 1.5 s
 		"tenant/daily.v1": {"q": int64(500), "w": int64(86400), "qu": "content-bytes", "pk": []byte("\x00key\xff")},
 	}
 	if got := parsed(t, w.Header(), "RateLimit-Policy"); fmt.Sprint(got) != fmt.Sprint(want) {
@@ -74,7 +74,7 @@ func TestDraftHeaders(t *testing.T) {
 	}
 }
 
-// A middleware inside another adds to the lists instead of replacing them, and only to them.
+// A middleware inside another adds to the fields that are lists, and replaces only the others.
 func TestNestedMiddlewaresBothTell(t *testing.T) {
 	l := newLimiter(t)
 	inner := newMiddleware(t, l, Limit(newRule(t, l, "inner", limit.PerHour(10)), ClientAddress))(done)
@@ -85,7 +85,7 @@ func TestNestedMiddlewaresBothTell(t *testing.T) {
 			t.Errorf("%s is %v", field, got)
 		}
 	}
-	// Fields that are no lists are replaced.
+	// Fields that are not lists are replaced.
 	inner = newMiddleware(t, l, Headers(XHeaders), Limit(newRule(t, l, "one", limit.PerHour(1)), ClientAddress))(done)
 	outer = newMiddleware(t, l, Headers(XHeaders), Limit(newRule(t, l, "more", limit.PerHour(20)), ClientAddress))(inner)
 	get(outer)
@@ -96,8 +96,8 @@ func TestNestedMiddlewaresBothTell(t *testing.T) {
 	}
 }
 
-// Whatever the limits, the fields are what the draft says, and Retry-After is not
-// earlier than the end of any effective window.
+// For any limits, the fields have the draft's syntax, and Retry-After is not earlier than the end of
+// any effective window.
 func TestHeadersParseForAnyLimits(t *testing.T) {
 	l := newLimiter(t)
 	n := atomic.Int64{}
@@ -149,8 +149,8 @@ func TestHeadersParseForAnyLimits(t *testing.T) {
 	})
 }
 
-// A client that comes back when it was told to is let in; told a second less, it
-// would not have been.
+// Waits are rounded up by less than a second: a client that comes back when it was told is let in, and
+// a second earlier it would not have been.
 func TestRetryAfterIsNeverEarly(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		d := time.Duration(rapid.Int64Range(1, int64(limit.MaxWindow)).Draw(t, "wait"))
@@ -218,8 +218,8 @@ func TestNoHeaders(t *testing.T) {
 	}
 }
 
-// Under GCRA the debt of a first request is paid off in a moment. A client that took
-// what remains in each such moment would be far above the limit.
+// Under GCRA, the debt of a first request is paid off in a moment. A client that used all remaining
+// units in each such moment would be far above the limit, so the moment must not be sent as t.
 func TestWhatRemainsIsNotToldForTooShortATime(t *testing.T) {
 	l := newLimiter(t)
 	rule := newRule(t, l, "api", limit.PerHour(3600).WithBurst(600), tiered.Use(limit.GCRA()))
@@ -230,8 +230,9 @@ func TestWhatRemainsIsNotToldForTooShortATime(t *testing.T) {
 	}
 }
 
-// The fields of X-RateLimit are of the limit that denies for the longest time, or else of the one of which
-// the smallest part is left, in whatever order they are stated; the reset is rounded up.
+// The X-RateLimit fields describe the limit that denies for the longest time. If none denies, they
+// describe the limit with the smallest part left, in whatever order the limits are stated. The reset is
+// rounded up.
 func TestXHeadersAreOfTheLimitThatMattersMost(t *testing.T) {
 	now := time.Unix(1_800_000_000, 1)
 	for name, c := range map[string]struct {
@@ -267,8 +268,8 @@ func TestXHeadersAreOfTheLimitThatMattersMost(t *testing.T) {
 	}
 }
 
-// What RateLimit says of a decision: after a denial, t is the time until it would be another. A limit on
-// what is in flight has a t only then, and no w.
+// These are the items of RateLimit for single decisions. After a denial, t is the time until the
+// decision would change. A concurrency limit has a t only after a denial, and has no w.
 func TestDraftHeadersOfADecision(t *testing.T) {
 	l := newLimiter(t)
 	hourly, jobs := newRule(t, l, "api", limit.PerHour(60)), newRule(t, l, "jobs", limit.Concurrent(4))

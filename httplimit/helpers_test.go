@@ -16,8 +16,8 @@ import (
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
-// newLimiter returns a limiter on the shared Redis with keys of its own. Its deadline
-// is long: tests that are not about deadlines must not depend on them.
+// newLimiter returns a limiter on the shared Redis with keys of its own. Its deadline is long, because
+// tests that are not about deadlines must not depend on them.
 func newLimiter(t testing.TB, options ...tiered.Option) *tiered.Limiter {
 	t.Helper()
 	return newLimiterOn(t, redistest.Shared(t).Client(t), append([]tiered.Option{tiered.Prefix(redistest.Prefix())}, options...)...)
@@ -55,10 +55,10 @@ func newMiddleware(t testing.TB, l *tiered.Limiter, options ...Option) func(http
 	return limits
 }
 
-// done is a handler that does nothing, with success.
+// done is a handler that does nothing and succeeds.
 var done = http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
 
-// get sends a request to a handler, without a network.
+// get sends a request to a handler, without using a network.
 func get(h http.Handler, change ...func(*http.Request)) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(http.MethodGet, "/", nil)
 	for _, c := range change {
@@ -77,7 +77,7 @@ func with(header, value string) func(*http.Request) {
 	return func(r *http.Request) { r.Header.Set(header, value) }
 }
 
-// statuses sends n requests and returns how often each status came.
+// statuses sends n requests and returns how often each status was the answer.
 func statuses(h http.Handler, n int, change ...func(*http.Request)) map[int]int {
 	counts := make(map[int]int)
 	for range n {

@@ -14,12 +14,13 @@ import (
 // maxHolds is the number of upstreams whose Retry-After is remembered at a time.
 const maxHolds = 1024
 
-// upstream is a host as called under a key. Its answers under one tenant's key do not concern
-// another's quota (law 7).
+// upstream is a host together with the key under which it is called. An answer that the host gave under
+// one tenant's key does not affect another tenant's quota (law 7).
 type upstream struct{ host, key string }
 
-// holds has the upstreams that asked for a pause (Retry-After), and its end. It stores hashes with
-// a random seed, because a key may have 64 kB (law 7); collisions are not to be expected.
+// holds has the upstreams that asked for a pause (Retry-After), and the end of each pause. It stores
+// hashes with a random seed instead of the upstreams, because a key may have 64 kB (law 7). A collision
+// is too unlikely to matter.
 type holds struct {
 	longest time.Duration
 	seed    maphash.Seed
@@ -32,8 +33,8 @@ func newHolds(longest time.Duration) holds {
 	return holds{longest: longest, seed: maphash.MakeSeed(), until: make(map[uint64]time.Time)}
 }
 
-// hold sends an upstream nothing for d, but at most for longest. It never shortens a hold, because
-// an answer may be older than the last one received.
+// hold stops requests to an upstream for d, but at most for h.longest. It never shortens a hold,
+// because this answer may be older than the last one received.
 func (h *holds) hold(u upstream, d time.Duration) {
 	if d = min(d, h.longest); d <= 0 {
 		return
@@ -50,7 +51,7 @@ func (h *holds) hold(u upstream, d time.Duration) {
 	}
 }
 
-// makeRoom forgets holds that are over, or else the one that ends first.
+// makeRoom forgets the holds that are over or, if none is, the hold that ends first.
 func (h *holds) makeRoom(now time.Time) {
 	var first uint64
 	var soonest time.Time // when first ends
@@ -66,7 +67,7 @@ func (h *holds) makeRoom(now time.Time) {
 	}
 }
 
-// left returns for how long not to call an upstream, or 0 if it may be called.
+// left returns how long an upstream must not be called, or 0 if it may be called now.
 func (h *holds) left(u upstream) time.Duration {
 	hash := maphash.Comparable(h.seed, u)
 	h.mu.Lock()
@@ -78,13 +79,14 @@ func (h *holds) left(u upstream) time.Duration {
 	return max(0, left)
 }
 
-// retryAfter reads the header field Retry-After: seconds, or a date (RFC 9110, section 10.2.3). A
-// date is relative to the upstream's own clock if the response has a Date.
+// retryAfter reads the header field Retry-After: a number of seconds, or a date (RFC 9110, section
+// 10.2.3). A date is measured from the response's Date, if there is one, which is on the upstream's own
+// clock.
 func retryAfter(h http.Header, now time.Time) (time.Duration, bool) {
 	text := strings.TrimSpace(h.Get(fieldRetryAfter))
 	if text != "" && strings.Trim(text, "0123456789") == "" {
-		const most = int64(limit.MaxWindow / time.Second) // keeps clear of overflow
-		n, _ := strconv.ParseInt(text, 10, 64)            // the largest number, if it is larger
+		const most = int64(limit.MaxWindow / time.Second) // avoids overflow
+		n, _ := strconv.ParseInt(text, 10, 64)            // ParseInt returns the largest int64 for a larger number
 		return time.Duration(min(n, most)) * time.Second, true
 	}
 	at, err := http.ParseTime(text)

@@ -11,36 +11,38 @@ import (
 	"github.com/tierlimit/tierlimit/internal/keys"
 )
 
-// KeyFunc returns the key that a limit charges for a request, which identifies whose request it is.
-// The key may have any bytes and any length; "" means that the request has none. All requests
-// without a key share a quota of their own, so that leaving something out of a request does not
-// evade a limit; with [FirstOf] they get another key instead.
+// KeyFunc returns the key that a limit charges for a request. The key identifies whose request it is,
+// and may have any bytes and any length. An empty key means that the request has none. All requests
+// without a key share a quota of their own, so that a client cannot evade a limit by leaving something
+// out of a request. With [FirstOf], such requests get another key instead.
 //
-// It is called once for each request, by many goroutines at a time.
+// A KeyFunc is called once for each request, by many goroutines at a time.
 type KeyFunc func(r *http.Request) string
 
 // Everyone is a key that all requests share, for limits on all of them together.
 func Everyone(*http.Request) string { return "all" }
 
-// ClientAddress returns the address of the connection on which the request came: an IPv4 address as it is,
-// and the /64 prefix of an IPv6 address, because that is the smallest block that a network assigns to a
-// customer. It reads no headers, so behind a reverse proxy it returns the proxy's address; see [Proxies]. It
-// uses r.RemoteAddr: do not use it behind a middleware that copies a header into that field.
+// ClientAddress returns the address of the connection on which the request came. IPv4 addresses are
+// returned unchanged. For IPv6, it returns the /64 prefix, the smallest block that a network assigns to
+// a customer. ClientAddress reads no headers, so behind a reverse proxy it returns the proxy's address;
+// see [Proxies]. It uses r.RemoteAddr: do not use it behind a middleware that copies a header into that
+// field.
 func ClientAddress(r *http.Request) string {
 	addr, _ := peer(r)
 	return AddressKey(addr)
 }
 
-// AddressKey returns the key of an address: an IPv4 address itself, also if it is mapped into an
-// IPv6 address, and the /64 prefix of other IPv6 addresses. It returns "" if addr is not valid.
+// AddressKey returns the key of an address. For an IPv4 address, also one that is mapped into an IPv6
+// address, the key is the address itself. For all other IPv6 addresses, it is the /64 prefix. The key
+// is "" if addr is not valid.
 func AddressKey(addr netip.Addr) string { return keys.Address(addr) }
 
-// Header returns a key that is the first value of a header field, such as an API key. Anyone can
-// send as many different values as they like, each with a quota of its own: use it for values that
-// were checked before the limit, or limit the client's address as well.
+// Header returns a KeyFunc whose key is the first value of a header field, such as an API key. Anyone
+// can send any number of values, each with its own quota: use it for values that were checked before
+// the limit, or limit the client's address, too.
 func Header(name string) KeyFunc {
 	name = http.CanonicalHeaderKey(name)
-	if name == "Host" { // net/http keeps it elsewhere
+	if name == "Host" { // net/http keeps the Host header in a field of the request
 		return func(r *http.Request) string { return r.Host }
 	}
 	return func(r *http.Request) string {
@@ -51,9 +53,9 @@ func Header(name string) KeyFunc {
 	}
 }
 
-// Principal returns a key that is the user of a request, which an authentication before the limit
-// has stored in the request's context. The function returns "" for nobody. Of nil Principal makes nil,
-// which [Limit] refuses, as [Join] and [FirstOf] do of any.
+// Principal returns a KeyFunc whose key is the user that an earlier authentication has stored in the
+// request's context; of returns "" if there is no user. If of is nil, Principal returns nil, which
+// [Limit] refuses. [Join] and [FirstOf] return nil if any argument is.
 func Principal(of func(context.Context) string) KeyFunc {
 	if of == nil {
 		return nil
@@ -61,10 +63,10 @@ func Principal(of func(context.Context) string) KeyFunc {
 	return func(r *http.Request) string { return of(r.Context()) }
 }
 
-// Pattern returns a key that is the pattern that the request matches in mux, like "GET
-// /items/{id}". There are few patterns, unlike paths, which a client may choose freely. If the
-// middleware wraps handlers inside a mux instead of the mux, mux may be nil, because the pattern is
-// known already (http.Request.Pattern). That one is also the key if no pattern of mux matches.
+// Pattern returns a KeyFunc whose key is the pattern that the request matches in mux, like "GET
+// /items/{id}". A mux has few patterns, whereas a client may choose any path. mux may be nil if the
+// middleware wraps handlers inside a mux and not the mux itself, because the pattern is then known
+// already (http.Request.Pattern). That known pattern is also the key if no pattern of mux matches.
 func Pattern(mux *http.ServeMux) KeyFunc {
 	return func(r *http.Request) string {
 		if mux != nil {
@@ -76,9 +78,10 @@ func Pattern(mux *http.ServeMux) KeyFunc {
 	}
 }
 
-// matched returns the pattern that a request matches in mux, or "". If mux redirects the request to
-// its path with a slash at the end, ServeMux.Handler may return that path instead of the pattern (as
-// of Go 1.26, for the method CONNECT). A client could invent any number of them.
+// matched returns the pattern that a request matches in mux, or "" if there is none. If mux redirects
+// the request to its path with a slash at the end, ServeMux.Handler may return that path instead of the
+// pattern (in Go 1.26, for the method CONNECT). A client could invent any number of paths, so matched
+// then looks up the redirected request.
 func matched(mux *http.ServeMux, r *http.Request) string {
 	_, pattern := mux.Handler(r)
 	if !strings.HasPrefix(pattern, "/") || pattern != path.Clean(r.URL.Path)+"/" {
@@ -94,8 +97,9 @@ func matched(mux *http.ServeMux, r *http.Request) string {
 	return pattern
 }
 
-// Join makes one key of several, such as principal and pattern: each combination has
-// its own quota. Whatever their bytes, two different combinations never share a key.
+// Join returns a KeyFunc that joins several keys into one, such as principal and pattern: each
+// combination has its own quota. Two different combinations never share a key, whatever bytes the parts
+// contain.
 func Join(parts ...KeyFunc) KeyFunc {
 	if hasNil(parts) {
 		return nil
@@ -110,8 +114,9 @@ func Join(parts ...KeyFunc) KeyFunc {
 	}
 }
 
-// FirstOf returns a key that is the first of several that the request has, such as the principal,
-// or else the client's address. A value of one never equals a value of another.
+// FirstOf returns a KeyFunc whose key is the first that the request has of several, such as the
+// principal or, without one, the client's address. A key from one alternative never equals a key from
+// another.
 func FirstOf(alternatives ...KeyFunc) KeyFunc {
 	if hasNil(alternatives) {
 		return nil

@@ -10,9 +10,9 @@ import (
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
-// New returns a middleware that limits requests. It needs at least one [Limit], and all must be of
-// rules of the limiter. It is safe for concurrent use and may wrap any number of handlers, which
-// then share the limits. Errors wrap [limit.ErrInvalidOption].
+// New returns a middleware that limits requests. It needs at least one [Limit], and the rules of all
+// limits must belong to the limiter. The middleware is safe for concurrent use and may wrap any number
+// of handlers, which then share the limits. Errors wrap [limit.ErrInvalidOption].
 //
 // A request is charged before the handler is called, and stays charged whatever the
 // handler does, unless [Settle] says otherwise. Units of a rule with a limit of [limit.Concurrent]
@@ -37,17 +37,17 @@ func New(limiter *tiered.Limiter, options ...Option) (func(http.Handler) http.Ha
 type middleware struct {
 	limiter   *tiered.Limiter
 	limits    []*rateLimit
-	names     admission.Names // of their rules
+	names     admission.Names // of the limits' rules
 	headers   HeaderStyle
-	settles   bool // at least one limit does
-	records   bool // at least one limit has Settle, which is told of the response
+	settles   bool // at least one limit has Settle or HandlerCost
+	records   bool // at least one limit has Settle, whose function gets the response
 	inContext bool // handlers may read the decisions, or set what a request used
 	onDenied  func(http.ResponseWriter, *http.Request, Denial)
 	onError   func(http.ResponseWriter, *http.Request, error) bool
 	log       *admission.Log
 }
 
-// Up to few limits are decided without allocating lists.
+// few is the number of limits that are decided without allocating lists.
 const few = 2
 
 func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Handler) {
@@ -99,7 +99,7 @@ func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 		}
 		outer, inner := r, r.WithContext(ctx)
 		defer func() {
-			outer.Pattern = inner.Pattern             // middlewares around this one look there for what a mux matched
+			outer.Pattern = inner.Pattern             // outer middlewares read there which pattern a mux matched
 			outer.MultipartForm = inner.MultipartForm // the server removes its files when the request is over
 		}()
 		r = inner
@@ -146,7 +146,7 @@ func (m *middleware) serveAndSettle(w http.ResponseWriter, r *http.Request, next
 	aborted = false
 }
 
-// answerError is the default for OnError.
+// answerError is the default for [OnError].
 func (m *middleware) answerError(w http.ResponseWriter, r *http.Request, err error) bool {
 	status := http.StatusServiceUnavailable
 	w.Header()[fieldCacheControl] = []string{noStore}

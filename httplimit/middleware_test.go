@@ -61,7 +61,7 @@ func TestDenialIsAProblemDocument(t *testing.T) {
 	}
 }
 
-// Law 9: a request that one limit denies is charged to none.
+// Law 9: a request that one limit denies is charged to no limit.
 func TestLaw9SeveralLimitsAreChargedTogetherOrNotAtAll(t *testing.T) {
 	l := newLimiter(t)
 	tenant, endpoint := newRule(t, l, "tenant", limit.PerHour(10)), newRule(t, l, "endpoint", limit.PerHour(4))
@@ -114,7 +114,7 @@ func TestWhenCostAndRuleFor(t *testing.T) {
 	}
 }
 
-// A rule that is chosen by the key is told what the key function said, which is asked once.
+// RuleForKey gets the key that the key function returned, and the key function is called once.
 func TestRuleForKey(t *testing.T) {
 	l := newLimiter(t)
 	free := newRule(t, l, "api", limit.PerHour(10))
@@ -145,7 +145,7 @@ func TestRuleForKey(t *testing.T) {
 	}
 }
 
-// Requests without a key have a quota, and one that no key can reach.
+// Requests without a key have a quota of their own, which no key can share.
 func TestNoKeyIsNoWayAroundALimit(t *testing.T) {
 	l := newLimiter(t)
 	h := newMiddleware(t, l, Limit(newRule(t, l, "api", limit.PerHour(3)), Header("Api-Key")))(done)
@@ -204,8 +204,9 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// A mux redirects a path without a slash at its end; for CONNECT it then calls the path a pattern. And a
-// mux inside another has patterns of its own.
+// Pattern returns the pattern of the mux. For a CONNECT request whose path lacks a slash at the end,
+// ServeMux returns the redirected path instead of the pattern. A mux inside another has patterns of its
+// own.
 func TestPatternsAreTheMuxs(t *testing.T) {
 	mux := http.NewServeMux()
 	for _, pattern := range []string{"/users/{id}/", "/pages/{name}", "/pages/{name}/", "/files/", "/files/{$}", "GET /items/{id}"} {
@@ -216,7 +217,7 @@ func TestPatternsAreTheMuxs(t *testing.T) {
 	outer.Handle("/v1/", http.StripPrefix("/v1", http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = Pattern(mux)(r) })))
 	for _, c := range []struct{ method, path, want, behind string }{
 		{"CONNECT", "/users/7", "/users/{id}/", "/users/{id}/"},
-		{"CONNECT", "/users/%2e%2e", "/users/{id}/", ""}, // the outer mux is asked for another path
+		{"CONNECT", "/users/%2e%2e", "/users/{id}/", ""}, // the outer mux redirects to another path
 		{"CONNECT", "/users/7/", "/users/{id}/", "/users/{id}/"},
 		{"CONNECT", "/files/7", "/files/", "/files/"},
 		{"GET", "/users/7", "/users/{id}/", "/users/{id}/"},
@@ -238,7 +239,7 @@ func TestPatternsAreTheMuxs(t *testing.T) {
 	}
 }
 
-// Law 6: an error is not a denial.
+// Law 6: an error is never sent as a denial.
 func TestLaw6AnErrorIsNever429(t *testing.T) {
 	l := newLimiter(t)
 	rule := newRule(t, l, "api", limit.PerHour(10))
@@ -283,9 +284,9 @@ func TestLaw6AnErrorIsNever429(t *testing.T) {
 	}
 }
 
-// Law 6: load is no error. Requests for which there is no room are decided by their rule's policy,
-// like all that Redis does not answer in time, whether it is there or not: nobody is told 503 but
-// by a rule that denies then.
+// Law 6: load is not an error. If the limiter has no room for a request, the rule's policy decides, as
+// for any request that Redis does not answer in time, whether or not Redis is there. Only a rule whose
+// policy is Deny answers 503.
 func TestLaw6NoErrorForLoad(t *testing.T) {
 	const requests = 500
 	server := redistest.Start(t)
@@ -314,7 +315,7 @@ func TestLaw6NoErrorForLoad(t *testing.T) {
 			switch {
 			case policy == tiered.Deny && paused:
 				want = map[int]int{503: requests}
-			case policy == tiered.Deny && got[503] > 0: // some found no room
+			case policy == tiered.Deny && got[503] > 0: // the limiter had no room for some
 				want = map[int]int{200: requests - got[503], 503: got[503]}
 			}
 			if !maps.Equal(got, want) {
@@ -327,7 +328,7 @@ func TestLaw6NoErrorForLoad(t *testing.T) {
 	}
 }
 
-// decidedBy is how many decisions of all rules a tier has made.
+// decidedBy returns the number of decisions that a tier has made for all rules.
 func decidedBy(l *tiered.Limiter, tier limit.Tier) (n uint64) {
 	for _, r := range l.Stats().Rules {
 		n += r.Decisions[tier].Allowed + r.Decisions[tier].Denied
@@ -335,8 +336,8 @@ func decidedBy(l *tiered.Limiter, tier limit.Tier) (n uint64) {
 	return n
 }
 
-// Law 11: in an outage the rules' policies decide. Who is denied because nobody gets
-// in is told 503, who used up the instance's share is told 429.
+// Law 11: in an outage, the rules' policies decide. A client that is denied because the rule lets
+// nobody in gets 503. A client that has used up the instance's share gets 429.
 func TestOutagePolicies(t *testing.T) {
 	server := redistest.Start(t)
 	newLimiterOn(t, server.Client(t)) // another instance
@@ -410,7 +411,7 @@ func TestOptionsAreChecked(t *testing.T) {
 		"unit is empty":  {Limit(rule, Everyone, Unit(""))},
 		"unit has space": {Limit(rule, Everyone, Unit("a b"))},
 	} {
-		if name != "no limit" { // beside one that is valid
+		if name != "no limit" { // in addition to a valid limit
 			options = append(options, Limit(newRule(t, l, "other", limit.PerHour(10)), Everyone))
 		}
 		if _, err := New(l, options...); !errors.Is(err, limit.ErrInvalidOption) {

@@ -5,7 +5,7 @@ import (
 	"strconv"
 )
 
-// The draft's problem types (sections 5.1 and 5.2), for which it asks IANA.
+// The draft's problem types (sections 5.1 and 5.2), which it asks IANA to register.
 const (
 	typeQuotaExceeded   = "https://iana.org/assignments/http-problem-types#quota-exceeded"
 	typeReducedCapacity = "https://iana.org/assignments/http-problem-types#temporary-reduced-capacity"
@@ -14,8 +14,8 @@ const (
 // ProblemType is the media type of [Denial.Problem].
 const ProblemType = "application/problem+json"
 
-// Problem is the problem document (RFC 9457) that is sent by default to clients whose requests were
-// denied, with d.Status and as of type [ProblemType].
+// Problem returns the problem document (RFC 9457) that is sent by default to clients whose requests
+// were denied, with status d.Status and media type [ProblemType].
 func (d Denial) Problem() []byte {
 	kind, title := typeQuotaExceeded, "Quota Exceeded"
 	if d.Status == http.StatusServiceUnavailable {
@@ -39,8 +39,8 @@ func (d Denial) Problem() []byte {
 // sendDenial answers a denied request with a problem document.
 func sendDenial(w http.ResponseWriter, _ *http.Request, d Denial) { send(w, d.Status, d.Problem()) }
 
-// sendError answers a request about which the limiter could not decide. The client is not told the
-// error.
+// sendError answers a request about which the limiter could not decide. It does not reveal the error to
+// the client.
 func sendError(w http.ResponseWriter, status int) {
 	body := appendProblem([]byte{'{'}, http.StatusText(status), status)
 	send(w, status, append(body, "}\n"...))

@@ -21,19 +21,19 @@ type Proxies struct {
 }
 
 // NewProxies returns Proxies that read the given header from trusted addresses. The header is
-// "Forwarded" (RFC 7239), "X-Forwarded-For", or another one with addresses separated by commas,
-// like "X-Real-IP". Name the one that your proxies append to, or set; only that one is read,
-// because clients can invent any other.
+// "Forwarded" (RFC 7239), "X-Forwarded-For", or another one with addresses separated by commas, like
+// "X-Real-IP". Name the header that your proxies append to, or set. Only that header is read, because
+// clients can invent any other.
 //
 // trusted are the addresses and prefixes ("10.1.2.3", "10.0.0.0/8", "2001:db8::/48") of all
 // proxies, and of nobody else: a client that can send from a trusted address can claim to be
 // anyone. "unix" trusts connections by Unix socket.
 //
-// The header is read from the right, where each proxy appends the address that it was called from,
-// up to the first address that is not a proxy's. That is the client; entries to the left of it may
-// be from the client itself and are ignored. If an entry is not an address (for example,
-// "unknown"), the proxy that wrote it counts as the client. If a request does not come from a
-// trusted address, its sender is the client, whatever its headers say.
+// The header is read from the right, where each proxy appends the address that it was called from, up
+// to the first address that is not a proxy's. That address is the client; entries to the left of it may
+// come from the client itself and are ignored. If an entry is not an address (for example, "unknown"),
+// the proxy that wrote it counts as the client. If a request does not come from a trusted address, its
+// sender is the client, whatever its headers say.
 //
 // Errors wrap [limit.ErrInvalidOption].
 func NewProxies(header string, trusted ...string) (*Proxies, error) {
@@ -78,7 +78,7 @@ func parsePrefix(text string) (netip.Prefix, error) {
 		return netip.Prefix{}, err
 	}
 	if addr := prefix.Addr(); addr.Is4In6() {
-		return addr.Unmap().Prefix(prefix.Bits() - 96) // an error if it is less
+		return addr.Unmap().Prefix(prefix.Bits() - 96) // an error if the prefix is shorter than 96 bits
 	}
 	return prefix.Masked(), nil
 }
@@ -86,9 +86,9 @@ func parsePrefix(text string) (netip.Prefix, error) {
 // ClientAddress returns the client's address as a key, see [AddressKey]. It is a [KeyFunc].
 func (p *Proxies) ClientAddress(r *http.Request) string { return AddressKey(p.Client(r)) }
 
-// Client returns the address of the client that made the request, for logs or your own keys, such
-// as networks larger than a /64. It is not valid if the connection has no address and no trusted
-// proxy gave one.
+// Client returns the address of the client that made the request, for logs or for your own keys, such
+// as networks larger than a /64. The address is not valid if the connection has no address and no
+// trusted proxy gave one.
 func (p *Proxies) Client(r *http.Request) netip.Addr {
 	client, ok := peer(r)
 	if ok && !p.trusts(client) || !ok && !(p.unix && mayBeUnix(r)) {
@@ -113,8 +113,8 @@ func (p *Proxies) trusts(addr netip.Addr) bool {
 	return slices.ContainsFunc(p.trusted, func(trusted netip.Prefix) bool { return trusted.Contains(addr) })
 }
 
-// lastHop returns the address in the last element of a line, and the rest of the line before it, if
-// any.
+// lastHop returns the address in the last element of a line, and the rest of the line before that
+// element, if any.
 func (p *Proxies) lastHop(line string) (hop netip.Addr, rest string, more, ok bool) {
 	var element string
 	if p.rfc7239 {
@@ -131,9 +131,9 @@ func (p *Proxies) lastHop(line string) (hop netip.Addr, rest string, more, ok bo
 	return hop, rest, more, ok
 }
 
-// mayBeUnix reports whether a request without an address came by Unix socket, as far as its server
-// tells: those of net/http say on which address they were connected to. Otherwise something else than
-// the server has set r.RemoteAddr, perhaps to what a client wrote.
+// mayBeUnix reports whether a request without an address may have come by Unix socket. Servers of
+// net/http say on which address they received the connection. If that is not a Unix socket's, something
+// other than the server has set r.RemoteAddr, perhaps to text from a client.
 func mayBeUnix(r *http.Request) bool {
 	local, ok := r.Context().Value(http.LocalAddrContextKey).(net.Addr)
 	return !ok || local.Network() == "unix"

@@ -107,7 +107,7 @@ func TestClientBehindProxies(t *testing.T) {
 	}
 }
 
-// A request of which it is not known where it comes from is nobody's, unless Unix sockets are trusted.
+// If the origin of a request is unknown, the client is unknown, unless Unix sockets are trusted.
 func TestUnixSocketsAreNotTrustedUnlessStated(t *testing.T) {
 	p := newProxies(t, "X-Forwarded-For", "10.0.0.0/8")
 	for _, remote := range []string{"@", "", "unknown"} {
@@ -117,8 +117,9 @@ func TestUnixSocketsAreNotTrustedUnlessStated(t *testing.T) {
 	}
 }
 
-// Only a Unix socket is trusted as one: not a connection by TCP whose address something before the
-// middleware has overwritten, as with what a client claims to be.
+// Only a connection over a Unix socket is trusted as one. A TCP connection is not, even if something
+// before the middleware has overwritten its address, for example with the address that a client claims
+// to have.
 func TestUnixSocketsAreTrusted(t *testing.T) {
 	p := newProxies(t, "X-Forwarded-For", "unix")
 	clients := make(chan netip.Addr, 1)
@@ -141,7 +142,7 @@ func TestUnixSocketsAreTrusted(t *testing.T) {
 			return d.DialContext(ctx, network, listener.Addr().String())
 		}}}
 	}
-	folder, err := os.MkdirTemp("", "unix") // the test's own may be too long for a socket
+	folder, err := os.MkdirTemp("", "unix") // the path of t.TempDir may be too long for a socket
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -201,7 +202,7 @@ func TestProxiesAreChecked(t *testing.T) {
 	}
 }
 
-// What may stand in a token, RFC 9110 lists.
+// A token may contain exactly the characters that RFC 9110 lists.
 func TestTokens(t *testing.T) {
 	const allowed = "!#$%&'*+-.^_`|~0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 	for r := range rune(300) {
@@ -211,8 +212,7 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-// Whatever a client writes, a proxy that appends the client's address is believed, and
-// nothing else.
+// Whatever a client writes, the client's address is the one that the proxy appends.
 func FuzzNoHeaderHidesTheClient(f *testing.F) {
 	for _, seed := range []string{"", "1.1.1.1", `for="`, `for="\`, `\"`, `for=1.1.1.1;x="a,b"`, "10.0.0.3", `",",`, "for=10.0.0.3, "} {
 		f.Add(seed, "203.0.113.9", true)
@@ -247,7 +247,7 @@ func FuzzNoHeaderHidesTheClient(f *testing.F) {
 	})
 }
 
-// Any bytes give an address or none, and the key of an address is short.
+// Any bytes result in an address or in none, and the key of an address is short.
 func FuzzForwarded(f *testing.F) {
 	for _, seed := range []string{"for=1.1.1.1", `for="[::1]:1";by=_x`, `for="\"`, ";;for=a", "for==", `"`} {
 		f.Add(seed)

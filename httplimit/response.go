@@ -11,20 +11,20 @@ import (
 
 // Response describes a response to the function of [Settle].
 type Response struct {
-	// Status is the status that was sent; 200 if the handler sent none, 101 if it took the
-	// connection over (a websocket), and 500 if it panicked before anything was sent.
+	// Status is the status that was sent. It is 200 if the handler sent none, 101 if the handler took
+	// over the connection (a websocket), and 500 if the handler panicked before anything was sent.
 	Status int
 	// Header is the response's header. Do not change it.
 	Header http.Header
-	// Bytes is the length of the body that the handler wrote, before any compression by a
-	// middleware around this one; data written to a connection that was taken over does not count.
+	// Bytes is the length of the body that the handler wrote, before any compression by a middleware
+	// around this one. Data written to a connection that was taken over does not count.
 	Bytes int64
-	// Aborted says that the handler panicked.
+	// Aborted reports whether the handler panicked.
 	Aborted bool
 }
 
-// recorder passes a response on as it is written, and notes its status and length.
-// http.ResponseController finds everything else through Unwrap.
+// recorder passes a response on as it is written, and records its status and length.
+// http.ResponseController finds all other features of the writer through Unwrap.
 type recorder struct {
 	http.ResponseWriter
 	status int
@@ -48,16 +48,16 @@ func (w *recorder) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// sendsHeader notes that status 200 is sent, unless another one was.
+// sendsHeader records that status 200 is sent, unless another status was sent before.
 func (w *recorder) sendsHeader() {
 	if w.status == 0 {
 		w.status = http.StatusOK
 	}
 }
 
-// ReadFrom keeps sendfile possible, for which io.Copy uses the writer's own ReadFrom: for a file,
-// or a file in an io.LimitedReader. Such a reader also shows how far the copy came if the source
-// panics.
+// ReadFrom keeps sendfile possible. io.Copy uses sendfile through the writer's own ReadFrom, for a file
+// or for a file in an io.LimitedReader. The LimitedReader also shows how far the copy came if the
+// source panics.
 func (w *recorder) ReadFrom(source io.Reader) (n int64, err error) {
 	limited, ok := source.(*io.LimitedReader)
 	if !ok {
@@ -77,13 +77,12 @@ func (w *recorder) ReadFrom(source io.Reader) (n int64, err error) {
 	return n, err
 }
 
-// Flush and Hijack are for callers that use the writer's interfaces, without
-// http.ResponseController.
+// Flush and Hijack are for callers that use the writer's interfaces instead of http.ResponseController.
 func (w *recorder) Flush() { _ = w.FlushError() }
 
 func (w *recorder) FlushError() error {
 	err := http.NewResponseController(w.ResponseWriter).Flush()
-	if !errors.Is(err, http.ErrNotSupported) { // else nothing was sent: the handler may still choose a status
+	if !errors.Is(err, http.ErrNotSupported) { // otherwise nothing was sent: the handler may still choose a status
 		w.sendsHeader()
 	}
 	return err
@@ -98,7 +97,7 @@ func (w *recorder) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 }
 
 // CloseNotify is for gin, whose Context.Stream panics if the writer does not have it. If none of the
-// wrapped writers has it either, the channel stays silent.
+// wrapped writers has it either, nothing is ever sent on the channel.
 func (w *recorder) CloseNotify() <-chan bool {
 	for writer := w.ResponseWriter; ; {
 		switch inner := writer.(type) {
@@ -116,7 +115,7 @@ func (w *recorder) response(aborted bool) Response {
 	status := w.status
 	switch {
 	case status != 0:
-	case aborted: // what a middleware that recovers the panic sends; else nothing is sent
+	case aborted: // a middleware that recovers the panic sends 500; without one, nothing is sent
 		status = http.StatusInternalServerError
 	default:
 		status = http.StatusOK

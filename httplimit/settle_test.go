@@ -23,7 +23,7 @@ import (
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
-// used is how much of a limit a key has used.
+// used returns the number of units of a limit that a key has used.
 func used(t *testing.T, rule *tiered.Rule, key string) int64 {
 	t.Helper()
 	d, err := rule.Peek(context.Background(), key, 1)
@@ -145,7 +145,7 @@ func TestSettleChargesWhatAResponseTook(t *testing.T) {
 	}
 }
 
-// What a response took beyond what was free is not lost: it is debt, for which the next
+// Units that a response used beyond the free ones are not lost. They are debt, for which the next
 // requests wait although other units have come back.
 func TestSettleMakesDebtOfWhatDoesNotFit(t *testing.T) {
 	l := newLimiter(t)
@@ -169,8 +169,8 @@ func TestSettleMakesDebtOfWhatDoesNotFit(t *testing.T) {
 
 type cancelKey struct{}
 
-// What was charged without Redis is given back to this instance's own record, unless
-// it has left the window: nothing but the time tells that.
+// A charge that was made without Redis is given back to this instance's own record, unless the charge
+// has left the window. Only the elapsed time shows whether it has.
 func TestSettleOfADecisionWithoutRedis(t *testing.T) {
 	server := redistest.Start(t)
 	l := newLimiterOn(t, server.Client(t))
@@ -200,7 +200,7 @@ func TestSettleOfADecisionWithoutRedis(t *testing.T) {
 	}
 }
 
-// breaking is a source of n bytes whose next Read panics.
+// breaking is a reader of left bytes whose next Read panics.
 type breaking struct{ left int }
 
 func (b *breaking) Read(p []byte) (int, error) {
@@ -212,7 +212,7 @@ func (b *breaking) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// What was transferred is charged, however the handler ends; and a panic goes on.
+// The transferred bytes are charged, however the handler ends, and a panic is passed on.
 func TestSettleChargesWhatWasTransferredBeforeTheEnd(t *testing.T) {
 	const size = 500_000
 	l := newLimiter(t)
@@ -273,10 +273,11 @@ func TestSettleChargesWhatWasTransferredBeforeTheEnd(t *testing.T) {
 	}
 }
 
-// The function of Settle is told the status that the client gets, and the handler's response arrives as it is.
+// The function of Settle gets the status that the client gets, and the client gets the handler's
+// response unchanged.
 func TestSettleIsToldWhatIsSent(t *testing.T) {
 	l := newLimiter(t)
-	send := func(w http.ResponseWriter, body string) { // by the writer's ReadFrom
+	send := func(w http.ResponseWriter, body string) { // uses the writer's ReadFrom
 		_, _ = io.Copy(w, struct{ io.Reader }{strings.NewReader(body)})
 	}
 	for name, c := range map[string]struct {
@@ -307,7 +308,7 @@ func TestSettleIsToldWhatIsSent(t *testing.T) {
 		}
 		body, err := io.ReadAll(response.Body)
 		_ = response.Body.Close()
-		server.Close() // and with it the handler, which settles
+		server.Close() // waits for the handler, which settles
 		if response.StatusCode != c.status || told.Status != c.status || told.Bytes != int64(len(body)) || err != nil {
 			t.Errorf("%s: %d and %d bytes arrive, Settle is told %d and %d; want %d", name, response.StatusCode, len(body), told.Status, told.Bytes, c.status)
 		}
@@ -326,11 +327,11 @@ func TestSettleIsToldWhatIsSent(t *testing.T) {
 	if written != errBroken || read != errBroken || copied != 0 || broken.FlushError() != errBroken || broken.bytes != 0 {
 		t.Errorf("of a client that has gone: %v, %v, %d bytes of %d", written, read, copied, broken.bytes)
 	}
-	w = &recorder{ResponseWriter: httptest.NewRecorder()} // which cannot be taken over
+	w = &recorder{ResponseWriter: httptest.NewRecorder()} // a writer without Hijack
 	if _, _, err := w.Hijack(); err == nil || w.response(false).Status != 200 {
 		t.Errorf("not taken over: %v, status %d", err, w.response(false).Status)
 	}
-	w = &recorder{ResponseWriter: struct{ http.ResponseWriter }{httptest.NewRecorder()}} // which cannot be flushed, as within an http.TimeoutHandler
+	w = &recorder{ResponseWriter: struct{ http.ResponseWriter }{httptest.NewRecorder()}} // no Flush, as in an http.TimeoutHandler
 	if err := w.FlushError(); !errors.Is(err, http.ErrNotSupported) {
 		t.Errorf("flushed: %v", err)
 	}
@@ -343,7 +344,7 @@ func TestSettleIsToldWhatIsSent(t *testing.T) {
 	}
 }
 
-// A charge that cannot be corrected is logged.
+// A failed correction of a charge is logged.
 func TestSettleThatFails(t *testing.T) {
 	l := newLimiter(t)
 	var logged strings.Builder
@@ -357,7 +358,7 @@ func TestSettleThatFails(t *testing.T) {
 	}
 }
 
-// brokenWriter is that of a client that has gone.
+// brokenWriter is the response writer of a client that has gone.
 type brokenWriter struct{ http.ResponseWriter }
 
 var errBroken = errors.New("broken")
@@ -365,8 +366,8 @@ var errBroken = errors.New("broken")
 func (brokenWriter) Write([]byte) (int, error) { return 0, errBroken }
 func (brokenWriter) FlushError() error         { return errBroken }
 
-// A time by which the program has its decisions made (tiered.DecideBy) is long over when the request is. It
-// does not keep what was reserved.
+// When a request ends, the time by which its decision had to be made (tiered.DecideBy) is long over.
+// The unused rest is given back in spite of that.
 func TestSettleDoesNotHeedDecideBy(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, err := embedded.Open(tiered.LedgerKeys(100), tiered.RememberDenials(100))
@@ -392,7 +393,7 @@ func TestSettleDoesNotHeedDecideBy(t *testing.T) {
 	})
 }
 
-// A file is still sent by the system, and counted.
+// A file is still sent with sendfile, and its bytes are counted.
 func TestSettleCountsFiles(t *testing.T) {
 	const size = 500_000
 	l := newLimiter(t)
@@ -430,7 +431,7 @@ func TestSettleCountsFiles(t *testing.T) {
 			t.Errorf("%s: %d bytes, %v", path, n, err)
 		}
 	}
-	server.Close() // and with it the handlers, which settle
+	server.Close() // waits for the handlers, which settle
 	if got := used(t, rule, "all"); got != 2*size/1000 {
 		t.Errorf("%d units are charged, want %d", got, 2*size/1000)
 	}

@@ -14,8 +14,8 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// both runs a test with a middleware that passes the response writer on as it is, and
-// with one that wraps it in order to settle.
+// both runs a test with a middleware that passes the response writer on unchanged, and with one that
+// wraps the writer in order to settle.
 func both(t *testing.T, test func(t *testing.T, limits func(http.Handler) http.Handler)) {
 	l := newLimiter(t)
 	plain, settled := newRule(t, l, "plain", limit.PerHour(100)), newRule(t, l, "settled", limit.PerHour(100))
@@ -30,7 +30,7 @@ func both(t *testing.T, test func(t *testing.T, limits func(http.Handler) http.H
 	})
 }
 
-// What a handler flushes arrives while the handler is still at it.
+// Flushed data arrives while the handler is still running.
 func TestStreamingIsNotBuffered(t *testing.T) {
 	both(t, func(t *testing.T, limits func(http.Handler) http.Handler) {
 		arrived := make(chan struct{})
@@ -65,7 +65,7 @@ func TestStreamingIsNotBuffered(t *testing.T) {
 	})
 }
 
-// A websocket library takes the connection over, either way that it may ask.
+// A websocket library can take the connection over in either of the ways that it may use.
 func TestConnectionsCanBeTakenOver(t *testing.T) {
 	both(t, func(t *testing.T, limits func(http.Handler) http.Handler) {
 		server := httptest.NewServer(limits(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -100,8 +100,8 @@ func TestConnectionsCanBeTakenOver(t *testing.T) {
 	})
 }
 
-// Without Settle the handler has the server's own writer. Some things in net/http look for its unexported
-// methods: http.MaxBytesReader closes the connection by one.
+// Without Settle, the handler gets the server's own writer. Some functions of net/http use unexported
+// methods of the writer: http.MaxBytesReader closes the connection with one.
 func TestOnlySettleWrapsTheWriter(t *testing.T) {
 	l := newLimiter(t)
 	rule := newRule(t, l, "rule", limit.PerHour(100))
@@ -124,7 +124,7 @@ func TestOnlySettleWrapsTheWriter(t *testing.T) {
 	}
 }
 
-// Deadlines and reading while writing reach the connection, too.
+// Deadlines, and reading while writing, reach the connection.
 func TestResponseControllerReachesTheConnection(t *testing.T) {
 	both(t, func(t *testing.T, limits func(http.Handler) http.Handler) {
 		server := httptest.NewServer(limits(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -141,7 +141,8 @@ func TestResponseControllerReachesTheConnection(t *testing.T) {
 	})
 }
 
-// gin's Context.Stream asks the writer itself when the client has gone, and panics if it cannot be asked.
+// gin's Context.Stream calls the writer's CloseNotify to learn that the client has gone, and panics if
+// the writer does not have it.
 func TestWritersTellThatTheClientHasGone(t *testing.T) {
 	type notifier interface{ CloseNotify() <-chan bool }
 	both(t, func(t *testing.T, limits func(http.Handler) http.Handler) {
@@ -181,7 +182,7 @@ func TestWritersTellThatTheClientHasGone(t *testing.T) {
 	}
 }
 
-// hidden is a writer that shows another by Unwrap only.
+// hidden is a writer that exposes another writer through Unwrap only.
 type hidden struct{ http.ResponseWriter }
 
 func (h hidden) Unwrap() http.ResponseWriter { return h.ResponseWriter }

@@ -16,10 +16,11 @@ import (
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
-// The reasons why a [Transport] did not send a request. It returns a [*NotSentError] that wraps one
-// of them; http.Client wraps that in a *url.Error. Nothing was charged.
+// The reasons why a [Transport] did not send a request. It returns a [*NotSentError] that wraps one of
+// them; http.Client wraps that error in a *url.Error. Nothing stays charged, unless Redis is slow or
+// lost at that time (see [MaxWait]).
 var (
-	// ErrQuota means that the request does not fit into the quota for longer than it may wait.
+	// ErrQuota means that the quota has no room for the request within the time that it may wait.
 	ErrQuota = errors.New("httplimit: the upstream's quota is used up")
 	// ErrUncounted means that Redis cannot be asked, and that the rule's outage policy is tiered.Deny.
 	ErrUncounted = errors.New("httplimit: requests cannot be counted at the moment, because Redis cannot be asked")
@@ -34,11 +35,11 @@ type NotSentError struct {
 	Reason error
 	// Host is the upstream's host.
 	Host string
-	// RetryAfter is how long to wait, from when the error was returned.
+	// RetryAfter is how long to wait, counted from the moment when the error was returned.
 	RetryAfter time.Duration
 }
 
-// Error names the host and the wait.
+// Error returns a text that names the reason, the host and the wait.
 func (e *NotSentError) Error() string {
 	return fmt.Sprintf("%v: no request was sent to %s; try again in %v", e.Reason, e.Host, e.RetryAfter.Round(time.Millisecond))
 }
@@ -46,11 +47,10 @@ func (e *NotSentError) Error() string {
 // Unwrap returns the reason, for errors.Is.
 func (e *NotSentError) Unwrap() error { return e.Reason }
 
-// DefaultMaxWait is the longest time that a [Transport] lets a request wait, see [MaxWait].
+// DefaultMaxWait is the default of [MaxWait].
 const DefaultMaxWait = time.Minute
 
-// DefaultMaxHold is the longest time that a [Transport] respects an upstream's Retry-After, see
-// [MaxHold].
+// DefaultMaxHold is the default of [MaxHold].
 const DefaultMaxHold = 10 * time.Minute
 
 // Transport is an http.RoundTripper that keeps a fleet within the quota of the
@@ -58,18 +58,18 @@ const DefaultMaxHold = 10 * time.Minute
 // share it. Make it with [NewTransport]. It is safe for concurrent use.
 //
 // A request that does not fit waits, but not beyond its context's deadline (which an http.Client's
-// Timeout sets, too) or [MaxWait]. If it would have to wait longer, it gets a [*NotSentError] at once.
-// Requests of one process under the same key are sent first come, first served; there is no order
-// among processes (see tiered.Rule.Wait).
+// Timeout also sets) or [MaxWait]. If it would have to wait longer, it fails at once with a
+// [*NotSentError]. Requests of one process under the same key are sent first come, first served; there
+// is no order among processes (see tiered.Rule.Wait).
 //
-// When a host answers 429 or 503 with Retry-After, this process sends it nothing more under the
-// same key (see [TransportKey]) until then, or for [MaxHold] at most. Requests with other keys,
-// such as other tenants' credentials, are not affected. The answer itself goes to the caller:
-// nothing is sent twice. At most 1,024 such pauses are remembered at a time; beyond that, those
-// that end first are forgotten.
+// When a host answers 429 or 503 with Retry-After, this process sends it nothing more under the same
+// key (see [TransportKey]) until the time is over, or for [MaxHold] at most. Requests with other keys,
+// such as other tenants' credentials, are not affected. The answer itself goes to the caller: nothing
+// is sent twice. At most 1,024 such pauses are remembered at a time; beyond that, the pauses that end
+// first are forgotten.
 //
-// A request is charged before it is sent, and stays charged if it fails, because it is not known
-// whether the upstream counted it.
+// A request is charged before it is sent. It stays charged if it fails, because the transport cannot
+// know whether the upstream counted it.
 type Transport struct {
 	base    http.RoundTripper
 	rule    *tiered.Rule
@@ -82,9 +82,9 @@ type Transport struct {
 // TransportOption sets something for a [Transport].
 type TransportOption func(*Transport) error
 
-// NewTransport returns a transport that charges requests to a rule before it passes
-// them on to base, or to http.DefaultTransport if that is nil. The rule's limit must be a rate:
-// one of [limit.Concurrent] is refused. Errors wrap [limit.ErrInvalidOption].
+// NewTransport returns a transport that charges a request to a rule before it passes the request on to
+// base, or to http.DefaultTransport if base is nil. The rule's limit must be a rate: a limit of
+// [limit.Concurrent] is refused. Errors wrap [limit.ErrInvalidOption].
 func NewTransport(base http.RoundTripper, rule *tiered.Rule, options ...TransportOption) (*Transport, error) {
 	if err := admission.CheckOutgoing(rule, "transport"); err != nil {
 		return nil, err
@@ -106,15 +106,15 @@ func NewTransport(base http.RoundTripper, rule *tiered.Rule, options ...Transpor
 	return t, nil
 }
 
-// Host returns the host that an outgoing request goes to, in lower case, without a trailing dot,
-// and with its port unless that is the scheme's default; an IPv6 address is in brackets and in its
-// shortest form. It is the default key of a [Transport].
+// Host returns the host that an outgoing request goes to, in lower case and without a trailing dot. The
+// port is included unless it is the scheme's default. An IPv6 address is in brackets and in its
+// shortest form. Host is the default key of a [Transport].
 func Host(r *http.Request) string {
 	host := strings.TrimSuffix(strings.ToLower(r.URL.Hostname()), ".")
 	if address, err := netip.ParseAddr(host); err == nil && address.Is6() {
 		host = "[" + address.String() + "]"
 	}
-	port := strings.TrimLeft(r.URL.Port(), "0") // 0443 is 443 to net.Dial
+	port := strings.TrimLeft(r.URL.Port(), "0") // net.Dial reads 0443 as 443
 	if port == "" || port == "443" && r.URL.Scheme == "https" || port == "80" && r.URL.Scheme == "http" {
 		return host
 	}
@@ -140,10 +140,10 @@ func TransportCost(of func(*http.Request) int64) TransportOption {
 	}
 }
 
-// MaxWait bounds how long a request waits for quota; the default is [DefaultMaxWait]. With 0 no
-// request waits. Do not choose less than the limiter's deadline (tiered.Deadline, 50 ms by default),
-// except 0: the time to ask Redis is part of the wait, so that while Redis is slow a request would get
-// [ErrQuota] although the quota has room, and might be charged.
+// MaxWait bounds how long a request waits for quota; the default is [DefaultMaxWait]. With 0 no request
+// waits. Except for 0, do not choose less than the limiter's deadline (tiered.Deadline, 50 ms by
+// default). The time to ask Redis is part of the wait, so while Redis is slow, a request would get
+// [ErrQuota] although the quota has room, and the request might be charged.
 func MaxWait(d time.Duration) TransportOption {
 	return func(t *Transport) error {
 		t.maxWait = d
@@ -151,8 +151,8 @@ func MaxWait(d time.Duration) TransportOption {
 	}
 }
 
-// MaxHold bounds how long an upstream's Retry-After is respected; the default is [DefaultMaxHold],
-// 10 minutes. With 0 it is ignored.
+// MaxHold bounds how long an upstream's Retry-After is respected; the default is [DefaultMaxHold], 10
+// minutes. With 0, Retry-After is ignored.
 func MaxHold(d time.Duration) TransportOption {
 	return func(t *Transport) error {
 		t.holds.longest = d
@@ -160,12 +160,12 @@ func MaxHold(d time.Duration) TransportOption {
 	}
 }
 
-// RoundTrip sends a request when the quota has room for it. Errors are a [*NotSentError], those of
-// tiered.Rule.Wait, and those of the base transport.
+// RoundTrip sends a request when the quota has room for it. Its errors are a [*NotSentError], the
+// errors of tiered.Rule.Wait, and the errors of the base transport.
 func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	u := upstream{host: Host(r), key: keys.OrNone(t.key(r))}
 	if err := t.admit(r, u); err != nil {
-		if r.Body != nil { // a RoundTripper closes it in any case
+		if r.Body != nil { // a RoundTripper always closes the body
 			_ = r.Body.Close()
 		}
 		return nil, err
@@ -179,7 +179,7 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-// CloseIdleConnections does so in the base transport.
+// CloseIdleConnections closes the idle connections of the base transport.
 func (t *Transport) CloseIdleConnections() {
 	if base, ok := t.base.(interface{ CloseIdleConnections() }); ok {
 		base.CloseIdleConnections()
@@ -206,13 +206,13 @@ func (t *Transport) admit(r *http.Request, u upstream) error {
 		case t.holds.left(u) == 0:
 			return nil
 		}
-		// The upstream asked for a pause while this request waited. If Redis is lost meanwhile, the units stay
-		// charged, as those of a request that fails.
+		// The upstream asked for a pause while this request waited. If the refund fails because Redis
+		// is lost, the units stay charged, like those of a request that fails.
 		_ = t.rule.Refund(admission.Afterwards(ctx), u.key, &d, d.Granted)
 	}
 }
 
-// waitForHold waits until an upstream's pause is over. ctx ends with the longest wait, request with
+// waitForHold waits until an upstream's pause is over. ctx ends with the longest wait, and request with
 // the request.
 func (t *Transport) waitForHold(request, ctx context.Context, u upstream) error {
 	for {

@@ -33,7 +33,7 @@ func newTransport(t testing.TB, rule *tiered.Rule, options ...TransportOption) *
 	return transport
 }
 
-// upstreamServer counts what reaches it.
+// upstreamServer starts a server that counts the requests that reach it.
 func upstreamServer(t *testing.T, answer http.HandlerFunc) (*httptest.Server, *atomic.Int64) {
 	var calls atomic.Int64
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -44,8 +44,8 @@ func upstreamServer(t *testing.T, answer http.HandlerFunc) (*httptest.Server, *a
 	return server, &calls
 }
 
-// Three processes with 8 workers each call an upstream as fast as they may: together no
-// faster than its quota.
+// Three processes with 8 workers each call an upstream as fast as they are allowed to. Together they
+// are not faster than its quota.
 func TestAFleetStaysWithinAnUpstreamsQuota(t *testing.T) {
 	const quota, window, cost, calls = 20, 300 * time.Millisecond, 2, 60
 	var mu sync.Mutex
@@ -80,15 +80,16 @@ func TestAFleetStaysWithinAnUpstreamsQuota(t *testing.T) {
 	if len(seen) != calls {
 		t.Fatalf("the upstream saw %d calls, want %d", len(seen), calls)
 	}
-	// Calls are charged in time, but arrive a little later, some more than others: so
-	// it is the whole that is looked at, with half a window to spare.
+	// Calls are charged in time, but arrive a little later, some more than others. So the test looks at
+	// the whole, with half a window to spare.
 	const perWindow = quota / cost
 	if took := seen[len(seen)-1].Sub(seen[0]); took < window*(calls/perWindow-1)-window/2 {
 		t.Errorf("%d calls took %v: the quota is %d per %v", calls, took, perWindow, window)
 	}
 }
 
-// Law 6, for clients: what cannot be sent in time is an error that says why and when.
+// Law 6, for clients: a request that cannot be sent in time gets an error that says why, and when to
+// retry.
 func TestTransportFailsClearly(t *testing.T) {
 	l := newLimiter(t)
 	server, calls := upstreamServer(t, func(http.ResponseWriter, *http.Request) {})
@@ -130,7 +131,7 @@ func TestTransportFailsClearly(t *testing.T) {
 	}
 }
 
-// A request that could not be charged is not sent.
+// A request that cannot be charged is not sent.
 func TestTransportSendsNothingUncharged(t *testing.T) {
 	l := newLimiter(t)
 	upstream, cost := &upstreamStub{status: 429, retryAfter: "30"}, int64(1)
@@ -158,7 +159,7 @@ func TestTransportSendsNothingUncharged(t *testing.T) {
 		{limit.ErrInvalidCost, "http://b", func() { cost = 0 }},
 		{limit.ErrCostExceedsLimit, "http://b", func() { cost = 6 }},
 		{limit.ErrClosed, "http://b", func() { cost = 1; _ = l.Close() }},
-		{context.Canceled, "http://a", cancel}, // which asked to be left alone
+		{context.Canceled, "http://a", cancel}, // host a asked for a pause
 	} {
 		c.change()
 		if err := send(c.url); !errors.Is(err, c.want) || upstream.calls != 1 {
@@ -167,7 +168,7 @@ func TestTransportSendsNothingUncharged(t *testing.T) {
 	}
 }
 
-// closable tells whether it was closed.
+// closable is a body that records whether it was closed.
 type closable struct {
 	io.Reader
 	closed atomic.Bool
@@ -196,8 +197,8 @@ func TestTransportIsCancelledWhileItWaits(t *testing.T) {
 	}
 }
 
-// An upstream that says when to come back is left alone until then, at no cost, while
-// other hosts are called.
+// An upstream that sent Retry-After is not called until then, and nothing is charged. Other hosts are
+// still called.
 func TestTransportHonoursRetryAfter(t *testing.T) {
 	l := newLimiter(t)
 	rule := newRule(t, l, "upstream", limit.PerHour(100))
@@ -266,7 +267,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// A host is left alone if it answers 429 or 503 and says for how long, which is bounded by MaxHold.
+// A host is paused if it answers 429 or 503 with a time to wait. MaxHold bounds the pause.
 func TestWhichAnswersHoldAHost(t *testing.T) {
 	l := newLimiter(t)
 	rule := newRule(t, l, "upstream", limit.PerHour(1000))
@@ -311,8 +312,7 @@ func TestWhichAnswersHoldAHost(t *testing.T) {
 	}
 }
 
-// A request that waits for quota when its host asks to be left alone gives its units
-// back and waits again.
+// A request that waits for quota when its host asks for a pause gives its units back and waits again.
 func TestAHoldDuringAWaitCostsNothing(t *testing.T) {
 	l := newLimiter(t)
 	rule := newRule(t, l, "upstream", limit.Per(2, 1500*time.Millisecond))
@@ -353,7 +353,7 @@ func TestAHoldDuringAWaitCostsNothing(t *testing.T) {
 	}
 }
 
-// If Redis is lost just then, the units stay charged, and the request waits all the same.
+// If Redis is lost at that moment, the units stay charged, and the request still waits.
 func TestAHoldDuringAWaitWhileRedisIsLost(t *testing.T) {
 	client, hook := redistest.Shared(t).Client(t), &refundLoser{}
 	client.AddHook(hook)
@@ -383,7 +383,7 @@ func TestAHoldDuringAWaitWhileRedisIsLost(t *testing.T) {
 	}
 }
 
-// refundLoser calls charged after the first trip for the rule "upstream", and loses the second.
+// refundLoser calls charged after the first trip for the rule "upstream", and fails the second trip.
 type refundLoser struct {
 	charged, lost func()
 	trips         int
@@ -412,7 +412,7 @@ func (h *refundLoser) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.
 	return next
 }
 
-// decisions is how many decisions a rule has made, by outcome.
+// decisions returns the number of decisions that a rule has made, by outcome.
 func decisions(l *tiered.Limiter, rule string) (allowed, denied uint64) {
 	for _, r := range l.Stats().Rules {
 		if r.Name == rule {
@@ -430,7 +430,7 @@ func TestHolds(t *testing.T) {
 		h := newHolds(time.Minute)
 		a, b, c := upstream{"a", "key"}, upstream{"b", "key"}, upstream{"c", "key"}
 		h.hold(a, 10*time.Second)
-		h.hold(a, time.Second) // an older answer
+		h.hold(a, time.Second) // from an older answer
 		h.hold(b, time.Hour)
 		h.hold(c, -time.Second)
 		if a, b, c := h.left(a), h.left(b), h.left(c); a != 10*time.Second || b != time.Minute || c != 0 {
@@ -450,7 +450,7 @@ func TestHolds(t *testing.T) {
 		if len(h.until) > maxHolds {
 			t.Errorf("%d upstreams are remembered", len(h.until))
 		}
-		if grown := heap() - before; grown > 1<<20 { // the keys have 64 MB
+		if grown := heap() - before; grown > 1<<20 { // the keys have 64 MB in total
 			t.Errorf("the heap has grown by %d bytes", grown)
 		}
 		if h.left(b) == 0 {
@@ -459,7 +459,8 @@ func TestHolds(t *testing.T) {
 	})
 }
 
-// Of more holds than are remembered, those are forgotten that are over, or else the one that ends first.
+// If there are more holds than can be remembered, holds that are over are forgotten. If none is over,
+// the hold that ends first is forgotten.
 func TestWhichHoldsAreForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHolds(time.Hour)
@@ -467,7 +468,7 @@ func TestWhichHoldsAreForgotten(t *testing.T) {
 		for i := range maxHolds {
 			h.hold(upstream{"a", fmt.Sprint(i)}, time.Duration(i/2*2+2)*time.Second)
 		}
-		h.hold(upstream{"a", "5"}, time.Minute) // which makes no room: it has a place
+		h.hold(upstream{"a", "5"}, time.Minute) // needs no room, because it has a place already
 		for i := range maxHolds {
 			if !held(i) {
 				t.Fatalf("hold %d of %d is forgotten", i, maxHolds)
@@ -477,7 +478,7 @@ func TestWhichHoldsAreForgotten(t *testing.T) {
 		if left := h.left(upstream{"b", "k"}); left != time.Second || held(0) == held(1) || !held(2) {
 			t.Errorf("the newest is held for %v, the two that end first: %v and %v, the next one: %v", left, held(0), held(1), held(2))
 		}
-		time.Sleep(4 * time.Second) // after which four are over, that nobody asked for
+		time.Sleep(4 * time.Second) // then four holds are over, and nobody has asked for them
 		h.hold(upstream{"c", "k"}, time.Second)
 		if want := maxHolds - 4 + 1; len(h.until) != want || !held(4) {
 			t.Errorf("%d are remembered, want %d; the first that is not over: %v", len(h.until), want, held(4))
@@ -485,8 +486,8 @@ func TestWhichHoldsAreForgotten(t *testing.T) {
 	})
 }
 
-// What a host says to one tenant holds up no other, under however many names the tenant
-// calls it.
+// A host's answer to one tenant does not hold up any other tenant. It holds up that tenant under every
+// spelling of the host's name.
 func TestAHoldIsForOneKey(t *testing.T) {
 	l := newLimiter(t)
 	rule := newRule(t, l, "upstream", limit.PerHour(100))
@@ -543,7 +544,7 @@ func TestRetryAfterHeader(t *testing.T) {
 			t.Errorf("%q was read as %v", text, got)
 		}
 	}
-	// The upstream's clock is wrong by an hour; its wait is not.
+	// The upstream's clock is off by an hour, but the wait is right.
 	h := http.Header{"Retry-After": {"Sat, 21 Nov 2026 13:00:30 GMT"}, "Date": {"Sat, 21 Nov 2026 13:00:00 GMT"}}
 	if got, _ := retryAfter(h, now); got != 30*time.Second {
 		t.Errorf("by the upstream's own clock: %v", got)
@@ -594,7 +595,7 @@ func TestTransportOptionsAreChecked(t *testing.T) {
 	if transport, err := NewTransport(roundTripper(nil), rule); err != nil {
 		t.Error(err)
 	} else {
-		transport.CloseIdleConnections() // of which that one has none
+		transport.CloseIdleConnections() // this base transport has none
 	}
 	if _, err := NewTransport(nil, nil); !errors.Is(err, limit.ErrInvalidOption) {
 		t.Errorf("nil rule: error %v", err)

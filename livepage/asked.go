@@ -11,22 +11,23 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// asked is what was asked about a key, and the answer.
+// asked is a question about a key, and its answer.
 type asked struct {
-	Rule, Key, Cost, Limit string // as they were written
+	Rule, Key, Cost, Limit string // as the form sent them
 	Name                   shownKey
-	Under                  inspect.Rule // what the key is held to
-	Whose                  string       // that limit is
+	Under                  inspect.Rule // the rule with the limit that applies to the key
+	Whose                  string       // where that limit is from
 	Answer                 *limit.Decision
-	Reset                  bool // the key was made as if never used
+	Reset                  bool // the key was reset
 	Error                  string
 }
 
-// OwnUnknown reports whether the answer is about the rule's own limit for want of another.
+// OwnUnknown reports whether the answer is about the rule's own limit because no limit of the key's own
+// is known.
 func (a asked) OwnUnknown() bool { return a.Whose == rulesOwn }
 
-// serveKey answers what a key's state is, or resets it. It is a POST although it may
-// change nothing: addresses end up in logs, where keys should not.
+// serveKey answers a question about a key's state, or resets the key. It takes POST requests, although
+// a question changes nothing: addresses end up in logs, where keys should not.
 func (p *Page) serveKey(w http.ResponseWriter, r *http.Request) {
 	if err := p.sameOrigin.Check(r); err != nil {
 		http.Error(w, err.Error(), http.StatusForbidden)
@@ -84,15 +85,16 @@ func (p *Page) ask(ctx context.Context, a *asked, reset bool) error {
 	return nil
 }
 
-// Whose limit it is that an answer is about.
+// The values of asked.Whose: where the limit of an answer is from.
 const (
 	asAsked  = "as asked"
 	heldTo   = "the last that this process held it to"
 	rulesOwn = "the rule’s own"
 )
 
-// ruleOf is the rule as the key is held to it. Only the program knows which key has a limit of
-// its own: so that is the one asked for, or else the last one that this process has seen.
+// ruleOf returns the rule with the limit that applies to the key. Only the program knows which key has
+// a limit of its own. So the limit is the one in the question or, without one, the last that this
+// process applied to the key.
 func (p *Page) ruleOf(a *asked, key string) (inspect.Rule, error) {
 	rule, err := p.rule(a.Rule)
 	if err != nil {

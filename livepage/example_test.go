@@ -10,7 +10,7 @@ import (
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
-// The page on an address of its own, which only operators reach.
+// The page is served at an address of its own, which only operators can reach.
 func Example() {
 	limiter, err := tiered.Open(&redis.UniversalOptions{Addrs: []string{"127.0.0.1:6379"}})
 	if err != nil {

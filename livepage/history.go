@@ -10,19 +10,19 @@ import (
 )
 
 const (
-	// sampleEvery is how often a page looks at its limiter, and kept for how many looks it keeps
-	// what it saw: a minute.
+	// sampleEvery is how often a page takes a sample of its limiter's counters, and kept is the number
+	// of samples that it keeps: a minute's.
 	sampleEvery = time.Second
 	kept        = 60
 )
 
-// history is what a limiter did in the last minute. It is safe for concurrent use.
+// history records what a limiter did in the last minute. It is safe for concurrent use.
 type history struct {
 	mu      sync.Mutex
 	moments []moment // the oldest first
 }
 
-// moment is what had been counted by a time.
+// moment is a sample of the limiter's counters at one time.
 type moment struct {
 	at              time.Time
 	state           string
@@ -42,7 +42,7 @@ func momentOf(s inspect.Snapshot) moment {
 	return m
 }
 
-// run keeps the history until ctx ends.
+// run adds a moment to the history every second until ctx ends.
 func (h *history) run(ctx context.Context, inside inspect.Inside) {
 	tick := time.NewTicker(sampleEvery)
 	defer tick.Stop()
@@ -63,22 +63,23 @@ func (h *history) add(m moment) {
 	h.moments = h.moments[max(0, len(h.moments)-1-kept):]
 }
 
-// minute is the last minute, as it is shown.
+// minute describes the last minute, as the page shows it.
 type minute struct {
-	Seconds         int // that there is something of: fewer at first
+	Seconds         int // length of the history; less than a minute at first
 	Allowed, Denied uint64
 	TripP99         string // "" if there was no trip
-	NotHealthy      int    // seconds
+	NotHealthy      int    // in seconds
 	Bars            []bar
 }
 
-// bar is a second of the picture: x from 0, and its height of 100.
+// bar is one second of the picture: its x coordinate, from 0, and the heights of its two parts, of 100
+// at most.
 type bar struct {
 	X, Allowed, Denied int
 	State              string
 }
 
-// until is the minute until now.
+// until returns the description of the minute that ends now.
 func (h *history) until(now moment) minute {
 	h.mu.Lock()
 	all := append(h.moments[:len(h.moments):len(h.moments)], now)
@@ -87,7 +88,7 @@ func (h *history) until(now moment) minute {
 	m := minute{Allowed: now.allowed - first.allowed, Denied: now.denied - first.denied, TripP99: p99(first, now)}
 	m.Seconds = int(now.at.Sub(first.at).Round(time.Second).Seconds())
 	most := uint64(1)
-	seconds := all[:len(all)-1] // the one that has just begun says little
+	seconds := all[:len(all)-1] // without the second that has just begun, which says little
 	for i := 1; i < len(seconds); i++ {
 		most = max(most, seconds[i].allowed-seconds[i-1].allowed+seconds[i].denied-seconds[i-1].denied)
 	}
@@ -104,7 +105,8 @@ func (h *history) until(now moment) minute {
 	return m
 }
 
-// p99 is how long 99 of 100 trips took at most between two moments.
+// p99 returns the 99th percentile of the trips' durations between two moments, rounded up to a bound of
+// the histogram.
 func p99(a, b moment) string {
 	total, seen := uint64(0), uint64(0)
 	for i := range b.trips {
@@ -121,8 +123,8 @@ func p99(a, b moment) string {
 	return fmt.Sprint("more than ", time.Duration(b.bounds[len(b.bounds)-1]*float64(time.Second)))
 }
 
-// Up returns where the bar begins: its distance from the top of the picture, which is 100 high.
+// Up returns the distance from the top of the picture, which is 100 high, to the top of the bar.
 func (b bar) Up() int { return 100 - b.Allowed - b.Denied }
 
-// DeniedUp returns the same for the part of the bar that shows denials.
+// DeniedUp returns the distance from the top of the picture to the top of the part that shows denials.
 func (b bar) DeniedUp() int { return 100 - b.Denied }

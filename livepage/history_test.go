@@ -12,7 +12,7 @@ import (
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
-// The history is of a minute, whatever came before it.
+// The history covers a minute, whatever came before it.
 func TestHistoryIsOfAMinute(t *testing.T) {
 	h, start := &history{}, time.Unix(1_800_000_000, 0)
 	at := func(second int) moment {
@@ -20,7 +20,7 @@ func TestHistoryIsOfAMinute(t *testing.T) {
 		if second >= 170 && second < 180 {
 			state = "outage"
 		}
-		// Ten a second, of which one is denied; a hundredth of all trips is slow.
+		// Of ten requests a second, one is denied. A hundredth of all trips is slow.
 		return moment{at: start.Add(time.Duration(second) * time.Second), state: state, allowed: uint64(9 * second), denied: uint64(second),
 			bounds: []float64{0.001, 0.005, 0.05}, trips: []uint64{uint64(90 * second), uint64(9 * second), uint64(second), 0}}
 	}
@@ -46,8 +46,8 @@ func TestHistoryIsOfAMinute(t *testing.T) {
 	}
 }
 
-// The page says since when it is as it is, what failed, what waits to be charged, and how the last
-// minute was; after Close nothing goes on.
+// The page says since when the state has been as it is, what failed, how many keys wait to be charged,
+// and how the last minute was. After Close, the history does not grow.
 func TestThePageSaysSinceWhenAndWhy(t *testing.T) {
 	server := redistest.Start(t)
 	l, err := tiered.New(server.Client(t), tiered.Deadline(500*time.Millisecond), tiered.RememberDenials(0), tiered.LedgerKeys(1000))
@@ -63,7 +63,7 @@ func TestThePageSaysSinceWhenAndWhy(t *testing.T) {
 	server.Kill()
 	redistest.Eventually(t, "the breaker opens", func() bool { allow(t, r, "alice", 1); return l.Degraded() })
 	allow(t, r, "alice", 1)
-	redistest.Eventually(t, "the outage is in the history", func() bool { // a look each second
+	redistest.Eventually(t, "the outage is in the history", func() bool { // a sample is taken each second
 		_, body = get(t, page)
 		return strings.Contains(body, `class="bar outage"`)
 	})

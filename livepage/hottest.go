@@ -12,57 +12,55 @@ import (
 )
 
 const (
-	// tracked is how many keys hottest keeps counts of, at 700 bytes each at the
-	// most.
+	// tracked is the number of keys whose decisions hottest counts, at 700 bytes per key at most.
 	tracked = 512
-	// shownHottest is how many of them are shown.
+	// shownHottest is the number of keys that are shown.
 	shownHottest = 20
-	// halfLife is how fast the past is forgotten.
+	// halfLife is the time in which the weight of past decisions halves.
 	halfLife = 10 * time.Second
-	// enough decisions within a second are a sample; more are not looked at.
+	// enough is the largest number of decisions per second in the sample. Beyond it, the sample is thinned.
 	enough = 2_000
 )
 
-// hottest finds the keys that ask most often, in bounded memory and time: the
-// Space-Saving sketch (Metwally, Agrawal, El Abbadi: Efficient computation of frequent
-// and top-k elements in data streams, 2005) over a sample of the decisions. The busier
-// the limiter, the smaller the sample, so that the lock is taken no more than a few
-// thousand times a second. Counts halve every 10 seconds; what they are divided by for
-// a rate halves with them. It is safe for concurrent use.
+// hottest finds the keys that ask most often, in bounded memory and time. It uses the Space-Saving
+// sketch (Metwally, Agrawal, El Abbadi: Efficient computation of frequent and top-k elements in data
+// streams, 2005) over a sample of the decisions. The busier the limiter, the smaller the sampled part,
+// so that the lock is taken no more than a few thousand times a second. Counts halve every 10 seconds,
+// and so does the time by which they are divided to get a rate. hottest is safe for concurrent use.
 type hottest struct {
-	name func(key string) shownKey // what is kept of a key
+	name func(key string) shownKey // the form in which a key is kept
 	seed maphash.Seed
 
-	// every is how many decisions one of the sample stands for, a power of two.
+	// every is the number of decisions for which one decision of the sample stands, a power of two.
 	every atomic.Uint64
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the fields below
 	entries entries
 	where   map[uint64]*entry
 	now     func() time.Time
-	halved  time.Time // when counts were halved last
-	weight  float64   // seconds that the counts are of, at that time
-	second  time.Time // the sample of this second...
-	taken   int       // ...has so many decisions
+	halved  time.Time // when counts were last halved
+	weight  float64   // the time that the counts covered then, in seconds, weighted like the counts
+	second  time.Time // when the current second of the sample began
+	taken   int       // decisions in the sample since then
 }
 
-// entry is a rule and a key with the decisions they had.
+// entry counts the decisions of one rule and key.
 type entry struct {
 	hash    uint64
 	rule    string
 	key     shownKey
-	count   float64 // at least the decisions it had, and at most by over too many
+	count   float64 // at least the true number of decisions, and too large by at most over
 	over    float64
-	denied  float64 // of those that were seen
+	denied  float64 // denials among the decisions that were counted for this key
 	heapPos int
 }
 
-// hot is a rule and a key with its decisions per second.
+// hot is a rule and a key with their decisions per second.
 type hot struct {
 	Rule      string
 	Key       shownKey
 	PerSecond float64
-	Denied    float64 // part of them
+	Denied    float64 // the part of the decisions that were denials
 }
 
 func newHottest(name func(string) shownKey, now func() time.Time) *hottest {
@@ -71,8 +69,7 @@ func newHottest(name func(string) shownKey, now func() time.Time) *hottest {
 	return h
 }
 
-// watch is told of each decision. For those outside of the sample it costs a random
-// number.
+// watch is called after each decision. A decision outside of the sample costs a random number.
 func (h *hottest) watch(rule, key string, denied bool) {
 	every := h.every.Load()
 	if every > 1 && rand.Uint64()&(every-1) != 0 {
@@ -95,8 +92,8 @@ func (h *hottest) watch(rule, key string, denied bool) {
 	heap.Fix(&h.entries, e.heapPos)
 }
 
-// take makes an entry for a new key: while there is room from nothing, and then in
-// place of the one with the lowest count, whose count it may have had.
+// take returns an entry for a new key. Without room for a new one, it reuses the entry with the lowest
+// count, and keeps that count, because the key may have had as many decisions.
 func (h *hottest) take(hash uint64, rule, key string) *entry {
 	if len(h.entries) < tracked {
 		e := &entry{hash: hash, rule: rule, key: h.name(key)}
@@ -111,7 +108,7 @@ func (h *hottest) take(hash uint64, rule, key string) *entry {
 	return e
 }
 
-// adapt keeps the sample at about enough decisions a second.
+// adapt keeps the sample at about enough decisions per second.
 func (h *hottest) adapt(now time.Time) {
 	h.taken++
 	over := now.Sub(h.second) >= time.Second
@@ -127,11 +124,11 @@ func (h *hottest) adapt(now time.Time) {
 	h.second, h.taken = now, 0
 }
 
-// forget halves all counts for each halfLife that has passed.
+// forget halves all counts once for each halfLife that has passed.
 func (h *hottest) forget(now time.Time) {
 	for ; now.Sub(h.halved) >= halfLife; h.halved = h.halved.Add(halfLife) {
 		h.weight = (h.weight + halfLife.Seconds()) / 2
-		if now.Sub(h.halved) > 64*halfLife { // nothing is left of it
+		if now.Sub(h.halved) > 64*halfLife { // nothing is left of the counts
 			h.entries, h.where, h.weight, h.halved = nil, make(map[uint64]*entry, tracked), 0, now
 			return
 		}
@@ -141,8 +138,8 @@ func (h *hottest) forget(now time.Time) {
 	}
 }
 
-// top is the hottest keys, the hottest first: those of which at least half of the
-// count is certain.
+// top returns the hottest keys, the hottest first. It includes only keys of whose count at least half
+// is certain.
 func (h *hottest) top() []hot {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -159,7 +156,7 @@ func (h *hottest) top() []hot {
 	return top[:min(len(top), shownHottest)]
 }
 
-// entries is a heap with the lowest count on top.
+// entries is a heap whose first entry has the lowest count.
 type entries []*entry
 
 func (e entries) Len() int           { return len(e) }

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// BenchmarkHottest is what finding the hottest keys adds to a decision.
+// BenchmarkHottest measures what finding the hottest keys adds to a decision.
 func BenchmarkHottest(b *testing.B) {
 	h := newHottest(inClear, time.Now)
 	keys := make([]string, 1<<16)

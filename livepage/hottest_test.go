@@ -11,8 +11,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// What Space-Saving promises, for any stream: no count is too low, none is too high by
-// more than it says, and whoever has more than total/tracked is there.
+// The promises of Space-Saving hold for any stream: no count is too low, none is too high by more than
+// its stated error, and every key with more than total/tracked decisions is there.
 func TestSpaceSavingBounds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		clock := time.Unix(0, 0)
@@ -21,7 +21,7 @@ func TestSpaceSavingBounds(t *testing.T) {
 		keys := rapid.IntRange(tracked/2, 4*tracked).Draw(t, "keys")
 		skew := rapid.IntRange(1, 4).Draw(t, "skew")
 		random := rand.New(rand.NewPCG(rapid.Uint64().Draw(t, "seed"), 0))
-		total := enough - 1 // all are looked at
+		total := enough - 1 // the sample contains all of them
 		for range total {
 			key := fmt.Sprint(int(math.Pow(random.Float64(), float64(skew)) * float64(keys)))
 			seen[key]++
@@ -45,8 +45,7 @@ func TestSpaceSavingBounds(t *testing.T) {
 	})
 }
 
-// A steady rate is shown as what it is, at any time after the start; and is forgotten
-// when it ends.
+// A steady rate is shown correctly at any time after the start, and is forgotten when it ends.
 func TestRates(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHottest(inClear, time.Now)
@@ -79,7 +78,7 @@ func TestRates(t *testing.T) {
 	})
 }
 
-// However many decisions there are, few are looked at, and rates stay right.
+// However many decisions there are, the sample is bounded, and rates stay right.
 func TestSampleIsBounded(t *testing.T) {
 	clock := time.Unix(0, 0)
 	h := newHottest(inClear, func() time.Time { return clock })
@@ -90,7 +89,7 @@ func TestSampleIsBounded(t *testing.T) {
 		clock = clock.Add(time.Microsecond)
 		key := "hot"
 		if i%2 == 0 {
-			key = fmt.Sprint(i) // never the same, so that h.name tells of each that is looked at
+			key = fmt.Sprint(i) // always new, so that h.name is called for each sampled decision
 		}
 		h.watch("r", key, false)
 	}
@@ -101,7 +100,7 @@ func TestSampleIsBounded(t *testing.T) {
 	if len(top) == 0 || top[0].Key.Text != "hot" || math.Abs(top[0].PerSecond-500_000) > 75_000 {
 		t.Errorf("%+v, want hot at 500,000/s", top)
 	}
-	for i := range 40 * 10 { // and it looks at all again when there is little to do
+	for i := range 40 * 10 { // the sample contains all decisions again when there are few
 		clock = clock.Add(100 * time.Millisecond)
 		h.watch("r", fmt.Sprint(i), false)
 	}

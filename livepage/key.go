@@ -11,25 +11,25 @@ import (
 	"unicode/utf8"
 )
 
-// longest is how many bytes of a key are kept and shown.
+// longest is the number of bytes of a key that are kept and shown at most.
 const longest = 128
 
-// shownKey is what is kept of a key, and shown: keys are bytes that anyone may choose.
+// shownKey is the form in which a key is kept and shown. A key is bytes that anyone may choose.
 type shownKey struct {
-	// Text is the key as [parseKey] reads it: as it is if it is short and consists of
-	// characters that can be seen; else quoted as in Go, so that neither control
-	// characters nor marks that turn the direction of writing reach the page.
+	// Text is the key in the form that [parseKey] reads. It is the key itself if the key is short and
+	// consists of visible characters. Otherwise it is quoted as in Go, so that neither control
+	// characters nor marks that change the direction of writing reach the page.
 	Text string
-	// Cut says how long the key is if Text is only its beginning; else it is 0.
+	// Cut is the length of the key if Text is only its beginning; otherwise it is 0.
 	Cut int
-	// Hashed says that Text is a hash of the key.
+	// Hashed reports that Text is a hash of the key.
 	Hashed bool
 }
 
-// Whole reports whether the key can be had from Text.
+// Whole reports whether Text determines the whole key.
 func (k shownKey) Whole() bool { return k.Cut == 0 && !k.Hashed }
 
-// inClear shows a key itself.
+// inClear shows the key itself.
 func inClear(key string) shownKey {
 	var k shownKey
 	if len(key) > longest {
@@ -47,7 +47,7 @@ func inClear(key string) shownKey {
 	return k
 }
 
-// plain reports whether a key shows as what it is.
+// plain reports whether a key can be shown as it is, without quotes.
 func plain(key string) bool {
 	if !utf8.ValidString(key) || strings.HasPrefix(key, `"`) || strings.TrimSpace(key) != key {
 		return false
@@ -61,13 +61,13 @@ func plain(key string) bool {
 }
 
 // blank reports whether a character shows nothing although Unicode counts it among letters, marks or
-// symbols, so that strconv.Quote leaves it as it is: fillers, joiners, variation selectors, and the
+// symbols, so that strconv.Quote does not escape it: fillers, joiners, variation selectors, and the
 // empty pattern of Braille.
 func blank(r rune) bool {
 	return r == '\u2800' || unicode.In(r, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector)
 }
 
-// hashedWith shows keys as the beginning of an HMAC.
+// hashedWith returns a function that shows a key as the beginning of its HMAC.
 func hashedWith(secret []byte) func(string) shownKey {
 	return func(key string) shownKey {
 		mac := hmac.New(sha256.New, secret)
@@ -76,8 +76,8 @@ func hashedWith(secret []byte) func(string) shownKey {
 	}
 }
 
-// parseKey reads a key as people write it: as it is, or quoted as in Go where it holds
-// what cannot be typed.
+// parseKey reads a key as people write it: as it is or, if it contains characters that cannot be typed,
+// quoted as in Go.
 func parseKey(text string) (string, error) {
 	if !strings.HasPrefix(text, `"`) {
 		return text, nil

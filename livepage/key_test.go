@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Whatever the bytes: what is shown is short, can be seen, and says which key it is.
+// For any bytes, the shown text is short and visible, and tells which key it is.
 func TestKeysAreShownAsTheyAre(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		key := string(rapid.SliceOfN(rapid.Byte(), 1, 2*longest).Draw(t, "bytes"))
@@ -37,7 +37,8 @@ func TestKeysAreShownAsTheyAre(t *testing.T) {
 	})
 }
 
-// Characters that show nothing are written out, so that no key looks like another, or like none.
+// Characters that show nothing are escaped, so that no key looks like another key, or like an empty
+// one.
 func TestBlankKeys(t *testing.T) {
 	for key, want := range map[string]string{
 		"alice\u3164": `"alice\u3164"`, "\u034f": `"\u034f"`, "\uffa0\u115f": `"\uffa0\u115f"`, "\u2800": `"\u2800"`,

@@ -18,44 +18,45 @@ import (
 )
 
 const (
-	// viewers is how many pages are updated at once; further ones show what was when
-	// they were loaded.
+	// viewers is the number of pages that are updated at once. Further pages show the state at the time
+	// when they were loaded.
 	viewers = 16
-	// updateEvery is how often they are, and averaged over how many updates rates are.
+	// updateEvery is the time between two updates, and averageOver the number of updates over which
+	// rates are averaged.
 	updateEvery = time.Second
 	averageOver = 5
-	// longestForm is how many bytes a form may send.
+	// longestForm is the largest number of bytes that a form may send.
 	longestForm = 64 << 10
 )
 
-// Page is the live page of one limiter. It is an http.Handler, to be mounted at a path
-// that ends in a slash, with or without http.StripPrefix. It is safe for concurrent use.
+// Page is the live page of one limiter. It is an http.Handler that must be mounted at a path that ends
+// in a slash, with or without http.StripPrefix. It is safe for concurrent use.
 type Page struct {
 	inside     inspect.Inside
 	name       func(key string) shownKey // how keys are shown
-	hottest    *hottest                  // nil: not asked for
+	hottest    *hottest                  // nil without HottestKeys
 	allowReset bool
 	sameOrigin *http.CrossOriginProtection
 	hosts      live.Hosts
 	streams    *live.Streams
-	done       <-chan struct{} // closed with the page, or the limiter
+	done       <-chan struct{} // closed when the page or the limiter is closed
 	close      context.CancelFunc
 	history    history
-	looking    sync.WaitGroup // of what keeps the history
+	looking    sync.WaitGroup // for the goroutine that records the history
 	stopWatch  func()
 
-	mu     sync.Mutex       // guards what follows
-	since  inspect.Snapshot // what the last load's rates are since
+	mu     sync.Mutex       // guards the fields below
+	since  inspect.Snapshot // the beginning of the period over which the last load's rates are averages
 	loaded inspect.Snapshot // at the last load
 }
 
-// Option sets something for a page. What it was given is checked by [New].
+// Option sets something for a page. [New] checks the option's arguments.
 type Option func(*Page) error
 
-// HottestKeys has the page show which keys ask most often, from a sample of the
-// decisions in about 400 kB of memory. A decision then costs some nanoseconds more, and one
-// in the sample, at most a few thousand a second, a lock. Only one page of a limiter can
-// have it.
+// HottestKeys makes the page show which keys ask most often. It finds them in a sample of the
+// decisions, with about 400 kB of memory. A decision then costs some nanoseconds more, and one in the
+// sample, at most a few thousand a second, takes a lock. Only one page of a limiter can have this
+// option.
 func HottestKeys() Option {
 	return func(p *Page) error {
 		p.hottest = newHottest(nil, time.Now)
@@ -63,10 +64,10 @@ func HottestKeys() Option {
 	}
 }
 
-// HashKeys shows keys as the first 16 hexadecimal digits of HMAC-SHA-256 with the
-// secret, which must have at least 16 bytes: enough to tell them apart, and to recognize
-// them if one knows the secret. Instances with the same secret show the same
-// hashes. Keys themselves are then not kept either.
+// HashKeys shows keys as the first 16 hexadecimal digits of HMAC-SHA-256 with the secret, which must
+// have at least 16 bytes. That is enough to tell keys apart, and whoever knows the secret can recognize
+// a key. Instances with the same secret show the same hashes. The keys themselves are then not kept in
+// memory either.
 func HashKeys(secret []byte) Option {
 	secret = append([]byte(nil), secret...)
 	return func(p *Page) error {
@@ -78,9 +79,9 @@ func HashKeys(secret []byte) Option {
 	}
 }
 
-// AllowReset lets whoever sees the page make a key as if never used (see
-// tiered.Rule.Reset), by a button. Other sites cannot press it: requests that a browser
-// says come from another origin are refused.
+// AllowReset adds a button with which anyone who can open the page can reset a key, as if it had never
+// been used (see tiered.Rule.Reset). Other sites cannot press the button: requests are refused if the
+// browser says that they come from another origin.
 func AllowReset() Option {
 	return func(p *Page) error {
 		p.allowReset = true
@@ -88,12 +89,12 @@ func AllowReset() Option {
 	}
 }
 
-// Hosts are names that browsers may ask for the page under, like limits.example.org: without
-// scheme and port. Without it the page is served under localhost and IP addresses only, with
-// any port, and requests for any other host get status 421 (Misdirected Request): a site
-// whose name is made to resolve to this server (DNS rebinding) could otherwise have a visitor's
-// browser read keys, and reset them, as if it were the page. A reverse proxy that passes the
-// client's Host on needs it.
+// Hosts sets names under which browsers may request the page, like limits.example.org, without scheme
+// and port. Without this option, the page is served under localhost and IP addresses only, with any
+// port, and requests for any other host get status 421 (Misdirected Request). Otherwise a site whose
+// name is made to resolve to this server (DNS rebinding) could make a visitor's browser read keys, and
+// reset them, as if the site were the page. Hosts is needed behind a reverse proxy that passes on the
+// client's Host.
 func Hosts(names ...string) Option {
 	return func(p *Page) (err error) {
 		if p.hosts, err = live.NewHosts(names...); err != nil {
@@ -103,9 +104,9 @@ func Hosts(names ...string) Option {
 	}
 }
 
-// New returns the page of a limiter. Close the page if it is no longer needed while the limiter is. Also
-// close it when an http.Server shuts down, because the server otherwise waits for pages that are being
-// updated: server.RegisterOnShutdown(page.Close).
+// New returns the page of a limiter. Close the page if it is no longer needed while the limiter still
+// is. Also close it when an http.Server shuts down, because the server otherwise waits for pages that
+// are being updated: server.RegisterOnShutdown(page.Close).
 //
 // Errors wrap [limit.ErrInvalidOption].
 func New(limiter *tiered.Limiter, options ...Option) (*Page, error) {
@@ -136,7 +137,7 @@ func New(limiter *tiered.Limiter, options ...Option) (*Page, error) {
 	p.done = ctx.Done()
 	p.loaded = p.inside.Snapshot()
 	p.since = p.loaded
-	p.history.add(momentOf(p.loaded)) // here, so that a decision made from now on is of the last minute
+	p.history.add(momentOf(p.loaded)) // before New returns, so that later decisions belong to the last minute
 	p.looking.Go(func() { p.history.run(ctx, p.inside) })
 	return p, nil
 }
@@ -149,7 +150,7 @@ func (p *Page) Close() {
 	p.looking.Wait()
 }
 
-// ServeHTTP serves the page and what belongs to it.
+// ServeHTTP serves the page, its updates, and its assets.
 func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	live.Secure(w)
 	if !p.hosts.Accept(w, r, "livepage.Hosts") {
@@ -175,7 +176,7 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// write writes the whole page. Its rates are averages since it was last loaded.
+// write writes the whole page. Its rates are averages since the page was last loaded.
 func (p *Page) write(w http.ResponseWriter, status int, a asked) {
 	now := p.inside.Snapshot()
 	p.mu.Lock()
@@ -184,10 +185,11 @@ func (p *Page) write(w http.ResponseWriter, status int, a asked) {
 	p.mu.Unlock()
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
 	w.WriteHeader(status)
-	_ = templates.ExecuteTemplate(w, "page", p.shown(since, now, a)) // fails when the client has gone
+	_ = templates.ExecuteTemplate(w, "page", p.shown(since, now, a)) // fails only if the client has gone
 }
 
-// serveEvents keeps a page up to date. Its rates go on from those it was loaded with.
+// serveEvents keeps a loaded page up to date. The rates of its updates continue from the rates with
+// which the page was loaded.
 func (p *Page) serveEvents(w http.ResponseWriter, r *http.Request) {
 	p.mu.Lock()
 	past := []inspect.Snapshot{p.since}

@@ -24,13 +24,13 @@ import (
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
-// newLimiter makes a limiter on the shared Redis with the rule "search" of 3 per hour.
+// newLimiter returns a limiter on the shared Redis with the rule "search" of 3 per hour.
 func newLimiter(t *testing.T) (*tiered.Limiter, *tiered.Rule) {
 	t.Helper()
 	return newLimiterOf(t, redistest.Prefix())
 }
 
-// beside makes another limiter with the same rule and counts, as another process has.
+// beside returns another limiter with the same rule and the same counts, like that of another process.
 func beside(t *testing.T, l *tiered.Limiter) (*tiered.Limiter, *tiered.Rule) {
 	t.Helper()
 	return newLimiterOf(t, inspect.Of(l).Snapshot().Prefix)
@@ -51,7 +51,7 @@ func newLimiterOf(t *testing.T, prefix string, options ...tiered.Option) (*tiere
 	return l, r
 }
 
-// mounted serves a page as a user would mount it.
+// mounted serves a page in the way a user would mount it.
 func mounted(t *testing.T, l *tiered.Limiter, options ...Option) (*Page, string) {
 	t.Helper()
 	p, err := New(l, options...)
@@ -75,7 +75,8 @@ func allow(t *testing.T, r *tiered.Rule, key string, times int) {
 	}
 }
 
-// The numbers of a rule do not become smaller when it is no longer on a dry run, as differences of them are shown.
+// A rule's numbers do not decrease when its dry run ends, because the page shows differences of these
+// numbers.
 func TestARuleIsEnforcedAfterADryRun(t *testing.T) {
 	l, _ := newLimiter(t)
 	p, url := mounted(t, l)
@@ -106,8 +107,8 @@ func TestARuleIsEnforcedAfterADryRun(t *testing.T) {
 	}
 }
 
-// Who denies nothing is not shown as denying, neither in numbers nor among the hottest keys: what
-// another limit of the same request denied is held back.
+// A rule that denies nothing is not shown as denying, neither in the numbers nor among the hottest
+// keys. A request that another limit denied is held back.
 func TestHeldBackIsNotDenied(t *testing.T) {
 	l, r := newLimiter(t)
 	tenant, err := l.Rule("tenant", limit.PerHour(1000))
@@ -184,9 +185,9 @@ func contains(t *testing.T, body string, wanted ...string) {
 	}
 }
 
-// Without a script, the page says it all.
+// Without JavaScript, the page shows everything.
 func TestPage(t *testing.T) {
-	now := time.Now() // stands still: a denial is remembered
+	now := time.Now() // stands still, so that the denial stays remembered
 	l, r := newLimiterOf(t, redistest.Prefix(), tiered.VirtualClock(func() time.Time { return now }))
 	_, page := mounted(t, l, HottestKeys())
 	allow(t, r, "alice", 4)
@@ -234,7 +235,7 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// Keys are anybody's bytes: nothing of them becomes a part of the page.
+// Anybody may choose the bytes of keys: a key never becomes markup of the page.
 func TestHostileKeys(t *testing.T) {
 	l, r := newLimiter(t)
 	_, page := mounted(t, l, HottestKeys())
@@ -288,7 +289,7 @@ func event(t *testing.T, url string) (status int, data string) {
 	return response.StatusCode, data
 }
 
-// An event is the page's live parts, and nothing that is typed into.
+// An event contains the page's live parts, and no part that the user types into.
 func TestEvents(t *testing.T) {
 	l, r := newLimiter(t)
 	_, page := mounted(t, l)
@@ -303,7 +304,7 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// heldUnits is the part of a page that shows them.
+// heldUnits returns the section of a page that shows held units.
 func heldUnits(t *testing.T, page string) string {
 	t.Helper()
 	_, body := get(t, page)
@@ -314,8 +315,7 @@ func heldUnits(t *testing.T, page string) string {
 	return section
 }
 
-// What is held is shown rule by rule, and what became of it; of rules that hold nothing there is
-// nothing to be seen.
+// Held units, and what became of them, are shown for each rule. Rules that hold nothing are not shown.
 func TestHeldUnits(t *testing.T) {
 	l, _ := newLimiter(t)
 	_, page := mounted(t, l)
@@ -349,10 +349,10 @@ func TestHeldUnits(t *testing.T) {
 	if contains(t, section, row("tokens", "2,500", 2, 0, 0, 0, 0, 0)); strings.Contains(section, "search") {
 		t.Errorf("a rule that holds nothing:\n%s", section)
 	}
-	if slot.Held() { // or the machine has stood still
+	if slot.Held() { // false if the machine has stalled
 		contains(t, section, row("jobs", 3, 0, 0, 0, 0, 0, 0))
 	}
-	for { // until the hold has come to its end
+	for { // until the hold has ended
 		d, err := tokens.Peek(t.Context(), "acme", 1)
 		if err != nil {
 			t.Fatal(err)
@@ -374,7 +374,7 @@ func TestHeldUnits(t *testing.T) {
 	contains(t, held(), row("tokens", 0, 0, 2, 0, 1, 1, 0))
 }
 
-// Settlements that wait for Redis, and slots that were lost without it, are shown.
+// Settlements that wait for Redis are shown, and so are slots that were lost without Redis.
 func TestHeldUnitsWithoutRedis(t *testing.T) {
 	server := redistest.Start(t)
 	l, err := tiered.New(server.Client(t), tiered.Deadline(200*time.Millisecond), tiered.Logger(slog.New(slog.DiscardHandler)),
@@ -397,7 +397,7 @@ func TestHeldUnitsWithoutRedis(t *testing.T) {
 	jobs := l.MustRule("jobs", limit.Concurrent(10), tiered.SlotTTL(2*time.Second), tiered.OnOutage(tiered.Deny))
 	tokens := l.MustRule("tokens", limit.PerHour(10_000), tiered.OnOutage(tiered.Deny))
 	var slot *tiered.Slot
-	for slot == nil { // on a machine that is slow it may be lost before it is got
+	for slot == nil { // on a slow machine, the slot may be lost before it is returned
 		if slot, _, err = jobs.Acquire(t.Context(), "acme", 3); err != nil {
 			t.Fatal(err)
 		}
@@ -450,7 +450,7 @@ func TestAKeysState(t *testing.T) {
 		}
 		return body
 	}
-	for range 3 { // looking charges nothing
+	for range 3 { // a question charges nothing
 		contains(t, ask(`"caf\xc3\xa9\n"`, "1"), "would be allowed", "1 of 3", "tier “redis”")
 	}
 	contains(t, ask(`"café\n"`, "2"), "would be denied", "1 of 3", "59m59.")
@@ -477,7 +477,8 @@ func TestAKeysState(t *testing.T) {
 	}
 }
 
-// The page reads only, unless it may reset; and then only for who looks at it.
+// The page can only read, unless AllowReset is set. Even then, only the page itself can reset, and no
+// other site.
 func TestReset(t *testing.T) {
 	l, r := newLimiter(t)
 	_, reading := mounted(t, l)
@@ -515,12 +516,12 @@ func TestReset(t *testing.T) {
 	contains(t, body, "Reset: the key is as if never used", "3 of 3")
 }
 
-// With hashes, no key is on the page, nor in memory.
+// With HashKeys, no key is on the page or in memory.
 func TestHashKeys(t *testing.T) {
 	l, r := newLimiter(t)
 	secret := []byte("a secret of the fleet")
 	p, page := mounted(t, l, HottestKeys(), HashKeys(secret))
-	secret[0] = 'x' // the page has its own
+	secret[0] = 'x' // the page has its own copy
 	allow(t, r, "alice@example.org", 5)
 	_, body := get(t, page)
 	hash := hashedWith([]byte("a secret of the fleet"))("alice@example.org").Text
@@ -572,7 +573,7 @@ func TestOneUnitIsNotMany(t *testing.T) {
 	}
 }
 
-// However it is mounted, its own addresses are found.
+// However the page is mounted, the addresses on it lead to the right places.
 func TestMounts(t *testing.T) {
 	l, _ := newLimiter(t)
 	p, _ := mounted(t, l)
@@ -601,16 +602,15 @@ func TestNilLimiter(t *testing.T) {
 	}
 }
 
-// A site whose name is made to resolve to this server has the page's own origin in the
-// eyes of a browser, so that nothing but Host tells its requests: they see and change
-// nothing.
+// A browser takes a site whose name is made to resolve to this server for the page's own origin. Only
+// the Host header tells its requests apart. They must neither read nor change anything.
 func TestRebinding(t *testing.T) {
 	l, r := newLimiter(t)
 	allow(t, r, "alice", 2)
 	form := url.Values{"rule": {"search"}, "key": {"alice"}, "do": {"reset"}}
 	ask := func(page, method, host string) (int, string) {
 		t.Helper()
-		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // events would come for ever
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // the stream of events would never end
 		defer cancel()
 		request, err := http.NewRequestWithContext(ctx, method, page, strings.NewReader(form.Encode()))
 		if err != nil {

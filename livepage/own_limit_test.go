@@ -10,8 +10,8 @@ import (
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
-// A key with a limit of its own is looked at under that: the one that this process last held it
-// to, or the one that is asked for. The answer says which.
+// For a key with a limit of its own, the page answers under that limit: the one that this process last
+// applied to the key, or the one that is asked for. The answer says which limit it is.
 func TestAKeyWithALimitOfItsOwn(t *testing.T) {
 	l, r := newLimiter(t)
 	gold, err := r.WithLimit(limit.PerHour(1000))
@@ -40,7 +40,7 @@ func TestAKeyWithALimitOfItsOwn(t *testing.T) {
 	contains(t, look(url.Values{"key": {"other"}}), "would be allowed", "2 of 3", "3/1h", "the rule’s own")
 	contains(t, look(url.Values{"key": {"acme"}, "limit": {"600/1h"}}), "91 of 600", "600/1h", "as asked", `value="600/1h"`)
 
-	// Another process has not decided about the key; and there one may ask.
+	// Another process has not decided about the key, but there a user can state the limit.
 	another, same := beside(t, l)
 	_, elsewhere := mounted(t, another)
 	if _, body := post(t, elsewhere, url.Values{"rule": {"search"}, "key": {"acme"}}); !strings.Contains(body, "would be denied") || !strings.Contains(body, "If the key has a limit of its own") {
@@ -52,7 +52,7 @@ func TestAKeyWithALimitOfItsOwn(t *testing.T) {
 		t.Error(status, body)
 	}
 
-	// Who is back under the rule's own limit is looked at under that.
+	// If a key is back under the rule's own limit, the page answers under that limit.
 	allow(t, same, "acme", 1)
 	if _, body := post(t, elsewhere, url.Values{"rule": {"search"}, "key": {"acme"}}); !strings.Contains(body, "of 3<") {
 		t.Errorf("%s", body)
@@ -60,7 +60,7 @@ func TestAKeyWithALimitOfItsOwn(t *testing.T) {
 	allow(t, r, "acme", 1)
 	contains(t, look(url.Values{"key": {"acme"}}), "would be denied", "0 of 3", "the rule’s own")
 
-	// What is remembered of a denial under a limit goes with a reset under it.
+	// A reset under a limit also removes a remembered denial under that limit.
 	allow(t, gold, "full", 1001)
 	contains(t, look(url.Values{"key": {"full"}, "do": {"reset"}}), "Reset:", "1,000 of 1,000")
 	if d, err := gold.Allow(t.Context(), "full"); err != nil || !d.Allowed {
@@ -68,7 +68,8 @@ func TestAKeyWithALimitOfItsOwn(t *testing.T) {
 	}
 }
 
-// GCRA grants its burst at once, which is what is left of it, and is said with the algorithm.
+// GCRA can grant its burst at once, so the page shows the burst as what is left, and names it with the
+// algorithm.
 func TestTheBurstIsShown(t *testing.T) {
 	l, _ := newLimiter(t)
 	if _, err := l.Rule("large", limit.PerHour(200_000)); err != nil {

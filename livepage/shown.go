@@ -19,13 +19,13 @@ var templates = template.Must(template.New("").Funcs(template.FuncMap{
 	"whole": whole, "rate": rate, "percent": percent, "exactly": exactly,
 }).Parse(source))
 
-// shown is what the page shows.
+// shown has the values that the page shows.
 type shown struct {
 	inspect.Snapshot
 	Decisions  []decisions
-	Over       time.Duration  // what rates are averages of
-	HoldsBack  bool           // some decisions: as groups of several limits do
-	Held       []inspect.Rule // those that hold units, or held any
+	Over       time.Duration  // the period over which rates are averages
+	HoldsBack  bool           // some decisions were held back, as happens in groups of several limits
+	Held       []inspect.Rule // the rules that hold units, or have held any
 	FindsHot   bool
 	Hottest    []hot
 	AllowReset bool
@@ -34,15 +34,15 @@ type shown struct {
 	Minute     minute
 }
 
-// decisions are those of a rule and a tier.
+// decisions counts the decisions of one rule in one tier.
 type decisions struct {
 	Rule                              string
-	inspect.Count                     // in all
+	inspect.Count                     // since the limiter started
 	AllowedPerSecond, DeniedPerSecond float64
 	HeldBackPerSecond                 float64
 }
 
-// shown is what is to be seen now, with rates since an earlier time.
+// shown returns the values to show now, with rates since an earlier time.
 func (p *Page) shown(since, now inspect.Snapshot, a asked) shown {
 	s := shown{
 		Snapshot: now, Minute: p.history.until(momentOf(now)), Decisions: compare(since, now), Over: between(since, now),
@@ -60,7 +60,8 @@ func (p *Page) shown(since, now inspect.Snapshot, a asked) shown {
 	return s
 }
 
-// compare tells how many decisions each tier makes, of those that have made any.
+// compare returns the decisions of each rule and tier that has made any, with rates since an earlier
+// snapshot.
 func compare(since, now inspect.Snapshot) []decisions {
 	type of struct {
 		rule string
@@ -90,13 +91,13 @@ func compare(since, now inspect.Snapshot) []decisions {
 	return all
 }
 
-// between is how far apart two snapshots are, for rates: what is less than a second old
-// is taken for a second's.
+// between returns the time between two snapshots, for rates. A time of less than a second counts as a
+// second.
 func between(since, now inspect.Snapshot) time.Duration {
 	return max(time.Second, now.At.Sub(since.At))
 }
 
-// whole writes a whole number with commas between thousands.
+// whole formats a whole number with commas between thousands.
 func whole(n any) string { return grouped(fmt.Sprint(n)) }
 
 func grouped(digits string) string {
@@ -106,7 +107,7 @@ func grouped(digits string) string {
 	return digits
 }
 
-// rate writes a number per second.
+// rate formats a number per second.
 func rate(perSecond float64) string {
 	if perSecond < 99.95 {
 		return strconv.FormatFloat(perSecond, 'f', 1, 64)
@@ -116,7 +117,7 @@ func rate(perSecond float64) string {
 
 func percent(part float64) string { return strconv.FormatFloat(100*part, 'f', 0, 64) + " %" }
 
-// exactly writes a duration as far as anyone wants to know it.
+// exactly formats a duration as exactly as anyone wants to know it.
 func exactly(d time.Duration) string {
 	if d >= time.Second {
 		return d.Round(time.Millisecond).String()

@@ -1,20 +1,20 @@
--- Concurrency limits: a record for each process that holds units. There is no window and there are
--- no stamps: a unit counts until it is given back, or until its process has sent nothing for so
--- long that it counts as dead.
+-- Concurrency limits: a record for each process that holds units. There is no window and there are no stamps: a
+-- unit counts until it is given back, or until its process has sent nothing for so long that the process counts as
+-- dead.
 --
 --   tag 9: header, then for each process: its id (8 bytes), until when it counts (7, the key's
 --   own time), units (7)
 --
--- A record is of a process and not of a slot, so a renewal is for all units of the key at once. The
--- rule names the process, so each process has its own rules; the rule's window is how long a record
--- lasts without renewal. The value has its own Redis key (see remote.Rule), apart from the state of
--- a rule of the same name with windows.
+-- A record belongs to a process and not to a slot, so a renewal covers all units of the key at once. The rule names
+-- the process, so each process has its own rules. The rule's window is how long a record lasts without renewal. The
+-- value has its own Redis key (see remote.Rule), apart from the state of a rule with windows that has the same
+-- name.
 --
--- A record has the units that its process was granted less those that it gave back. As an answer
--- may be lost, the process may not know this number. It then sends the number of units it holds
--- (see SLOTS in frame.lua), as soon as nothing that it sent before can change the record any more.
+-- A record has the units that were granted to its process, less the units that the process gave back. As an answer
+-- may be lost, the process may not know this number. It then sends the number of units it holds (see SLOTS in
+-- frame.lua), as soon as nothing that it sent before can change the record any more.
 --
--- A part of the script that decides; numbers.lua says in which order the parts stand.
+-- Part of the decision script; numbers.lua lists the parts in their order.
 --
 --   takes  numbers; of state.lua make, header, expiry, PREFIX, HEADER, MOST_UNITS, TAG_SLOTS,
 --          CONCURRENCY
@@ -22,10 +22,10 @@
 --          which carries out a SLOTS
 
 local SLOT_LINE = 22
--- The most processes that hold units of one key: each decision reads all records (law 7).
+-- The most processes that may hold units of one key: each decision reads all records (law 7).
 local MOST_LINES = 1000
 local LONGEST_SLOT = 600000000 -- the longest life of a record, in µs
-local AS_KNOWN = 2 ^ 48 - 1 -- units of a SLOTS
+local AS_KNOWN = 2 ^ 48 - 1 -- the units of a SLOTS that changes no number
 
 make[CONCURRENCY] = function()
   local slots = { codes = { [TAG_SLOTS] = CONCURRENCY } }
@@ -35,7 +35,7 @@ make[CONCURRENCY] = function()
     return { algorithm = slots, quota = quota, window = window, holder = sub(packed, dials, dials + 7) }
   end
 
-  -- Sums up the records; if one more process would be too many, nothing is free for it.
+  -- Sums up the records. If one more process would be too many, no units are free for a process without a record.
   local function count(s, rule)
     local held = 0
     s.own = false
@@ -106,7 +106,7 @@ make[CONCURRENCY] = function()
     return after
   end
 
-  -- Sets the process's units, and renews its record.
+  -- Sets the number of the process's units, and renews its record.
   local function hold(s, rule, units)
     local till = s.now + rule.window
     if s.own and units > 0 then
@@ -158,7 +158,7 @@ make[CONCURRENCY] = function()
     return known
   end
 
-  -- There are no charges of units that were granted elsewhere.
+  -- A concurrency limit has no charges of units that were granted elsewhere.
   function slots.charge()
     return 0
   end

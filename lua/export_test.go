@@ -1,6 +1,7 @@
 package lua
 
-// For tests outside of the package, since what starts Redis for tests imports it.
+// These are for tests outside of the package. They cannot be inside, because the package that starts Redis for
+// tests imports this one.
 var (
 	Decide = decide
 	Source = source

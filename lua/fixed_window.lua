@@ -1,15 +1,14 @@
--- Fixed window: one count per window, windows aligned to the Unix epoch or to the
--- calendar. The window that a count belongs to is the one its newest charge lies in.
+-- Fixed window: one count per window. Windows are aligned to the Unix epoch or to the calendar. A count belongs to
+-- the window that its newest charge lies in.
 --
--- A part of the script that decides; numbers.lua says in which order the parts stand.
+-- Part of the decision script; numbers.lua lists the parts in their order.
 --
 --   takes  numbers; state.lua
 --   gives  make[FIXED_WINDOW]
 --
--- For calendar windows, Go passes the beginnings of the previous window, the current one, the next,
--- and the one after that. Redis's clock may be off by a whole window from the asking process's. A
--- key's own time may be further ahead: later windows are assumed to be as long as the last known
--- one.
+-- For calendar windows, Go passes the beginnings of the previous window, the current one, the next, and the one
+-- after that. The clocks of Redis and of the asking process may differ by a whole window. A key's own time may be
+-- even further ahead: later windows are assumed to be as long as the last known one.
 --
 --   tag 5: header, when the window of the newest charge ends (7 bytes), count (6)
 
@@ -18,7 +17,7 @@ make[FIXED_WINDOW] = function()
 
   local fixed = {}
 
-  -- The window that t lies in: where it begins and ends.
+  -- The window that t lies in: its beginning and end.
   local function window_of(t, rule)
     local bounds = rule.bounds
     if bounds == nil then
@@ -38,8 +37,8 @@ make[FIXED_WINDOW] = function()
     return start, start + length
   end
 
-  -- Most requests are for units that are free, of a key that is new, or was charged before and has
-  -- no offset. These are decided here, on the fast path.
+  -- Most requests are for units that are free, of a key that is new, or that was charged before and has no offset.
+  -- These are decided here, on the fast path.
   local function plain(key, cost, rule)
     local raw, now, count, lasts = pcall('GET', key) or '', clock, 0, false
     if now < rule.start or now >= rule.finish then
@@ -68,7 +67,7 @@ make[FIXED_WINDOW] = function()
     local value = header_of_now(TAG_FIXED_WINDOW) .. rule.ends .. pack_int(count, 6)
     if lasts then
       put('SETRANGE', key, '0', value)
-    else -- it is new, or was charged under another window
+    else -- the key is new, or was charged under another window
       put('SET', key, value, expiry(rule.finish))
     end
     return value
@@ -110,8 +109,8 @@ make[FIXED_WINDOW] = function()
     return given, rule.quota - count, finish - now
   end
 
-  -- Dials of a window of the calendar, whose length is given as 0: where the last,
-  -- this, the next window, and its next begin (7 bytes each).
+  -- Dials of a calendar window, whose length is given as 0: the beginnings of the window before, of the current
+  -- window, of the next one, and of the one after that (7 bytes each).
   function fixed.rule(quota, window, dials)
     local rule = {
       algorithm = fixed, quota = quota, window = window, plain = plain, plain_give = plain_give, most_plain = quota,
@@ -203,7 +202,7 @@ make[FIXED_WINDOW] = function()
     return fixed.wait(s, rule)
   end
 
-  -- When in the window they were charged is not known.
+  -- It is not known when in the window the units were charged.
   function fixed.past(s, _, _, add)
     add(s.newest, s.count)
   end

@@ -1,36 +1,35 @@
--- Fleet membership: the instances that share the limits at the moment, and whether Redis still has
--- its data. This is a separate script, which every instance runs about once a second. It is also
--- the limiter's health check, since it needs everything that a decision needs: a server that
--- answers, can be written to, and runs scripts. It uses nothing of the other files, and they use
--- nothing of it.
+-- Fleet membership: the instances that share the limits at the moment, and whether Redis still has its data. This
+-- is a separate script, which every instance runs about once a second. It is also the limiter's health check, since
+-- it needs everything that a decision needs: a server that answers, can be written to, and runs scripts. It uses
+-- nothing from the other files, and they use nothing from it.
 --
---   KEYS[1]  a sorted set: instance, scored by when it will count as gone (µs)
---   KEYS[2]  the same of the instances that have not settled: they hold grants that are
+--   KEYS[1]  a sorted set: the instances, each scored by the time from which it counts as gone (µs)
+--   KEYS[2]  the same for the instances that have not settled: they hold grants that are
 --            not charged here yet
---   KEYS[3]  the generation: a random string, made by the heartbeat that finds none. Another one
---            than before means that Redis has lost its memory
---   KEYS[4]  the sequence of the instance's last heartbeat. An earlier one than was acknowledged
---            means that Redis has lost what was written since
---   KEYS[5]  a string: the rules of which units will never be charged here, because an instance
---            has lost its records of them, each with the time until when they matter (µs)
---   ARGV     instance; for how long it is to count (µs; 0 to leave); sequence of this heartbeat,
---            which only grows; 1 if it has not settled, else 0; the generation, if there
---            is none; then pairs of a rule of which the instance has lost records, and for
---            how long yet they matter (µs)
---   reply    clock (µs), instances that count now, those of them that have not settled,
---            generation, the sequence found (-1 if none), and pairs of a rule of which anybody
---            has lost records, and for how long yet they matter (µs)
+--   KEYS[3]  the generation: a random string, set by the heartbeat that finds none. If it differs
+--            from before, Redis has lost its memory
+--   KEYS[4]  the sequence of the instance's last heartbeat. If it is below one that was
+--            acknowledged, Redis has lost what was written since
+--   KEYS[5]  a string: the rules some of whose units will never be charged here, because an
+--            instance has lost its records of them, each with the time until which these units
+--            matter (µs)
+--   ARGV     instance; how long it counts (µs; 0 to leave); sequence of this heartbeat,
+--            which only grows; 1 if it has not settled, otherwise 0; the generation to set if there
+--            is none; then pairs of a rule for which the instance has lost records, and for
+--            how much longer these matter (µs)
+--   reply    clock (µs), number of instances that count now, number of these that have not
+--            settled, generation, the sequence found (-1 if none), and pairs of a rule for which
+--            any instance has lost records, and for how much longer these matter (µs)
 --
--- Nothing else writes to these keys. A key that is damaged, or of another type, counts as lost and
--- is recreated: if heartbeats failed because of it, that would count as an outage for as long as
--- the key lasts.
+-- Nothing else writes to these keys. A key that is damaged, or of another type, counts as lost and is created anew.
+-- If heartbeats failed because of such a key, that would count as an outage for as long as the key lasts.
 --
--- A heartbeat that arrives after a later one of its instance (it was in flight while Redis hung)
--- changes nothing. Generation and sequence must outlive an outage: if the generation were gone, its
--- end would look like a data loss, and without the sequence a loss is not noticed. The generation is
--- kept for the longest window (366 days). The sequence is kept for a minute for each heartbeat so
--- far, a day at most: processes that make a few decisions and end without leaving the fleet would
--- otherwise fill Redis with sequences that nobody asks for again.
+-- A heartbeat that arrives after a later heartbeat of its instance (it was in flight while Redis hung) changes
+-- nothing. Generation and sequence must outlive an outage: without the generation, the end of the outage would look
+-- like a data loss, and without the sequence a loss is not noticed. The generation is kept for the longest window
+-- (366 days). The sequence is kept for a minute for each heartbeat so far, and a day at most. Otherwise, processes
+-- that make a few decisions and end without leaving the fleet would fill Redis with sequences that nobody asks for
+-- again.
 
 local GENERATION_LIFE = '31622400000' -- ms
 local SEQUENCE_LIFE, LIFE_PER_HEARTBEAT = 86400000, 60000 -- ms
@@ -39,7 +38,7 @@ local t = redis.call('TIME')
 local now = t[1] * 1000000 + t[2]
 local instance, ttl, sequence = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 
--- Returns the reply of a reading command, or nothing if its key is of another type.
+-- Returns the reply of a reading command, or nothing if the key's value is of another type.
 local function read(...)
   local reply = redis.pcall(...)
   if type(reply) ~= 'table' then
@@ -55,7 +54,7 @@ if survived >= 2 ^ 53 then
   survived = -1
 end
 
--- Keeps the instance in a set for the ttl, or removes it; returns how many are in the set.
+-- Keeps the instance in a set for the ttl, or removes it. Returns the number of instances in the set.
 local function count(key, member)
   if not read('ZCARD', key) then
     redis.call('DEL', key)

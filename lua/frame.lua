@@ -1,96 +1,94 @@
--- The frame: runs a batch of entries, one by one in order, exactly as if each had
--- come alone; entries of one group are charged all or none (law 9).
+-- The frame: runs a batch of entries, one by one in order, exactly as if each had come alone. The entries of a
+-- group are charged all or none (law 9).
 --
--- A part of the script that decides; numbers.lua says in which order the parts stand.
+-- Part of the decision script; numbers.lua lists the parts in their order.
 --
 --   takes  numbers; state.lua, the algorithms by algorithm(code); lend
 --   gives  decide(keys, arguments), which lua.go lets a script return or a library register
 --
---   KEYS     the entries' keys; behind that of a LEASE one more, of what is out on lease;
---            behind that of a HOLD, SETTLE, EXTEND and FORGET, and of all entries of a rule that
---            gives back, one more, of what is held, unless that was given already since the
---            entry's key was; behind all of them, the last one's first,
---            the keys of CHARGEs' markers
---   ARGV[1]  all the rest, packed: unsigned big-endian integers of the given bytes
+--   KEYS     the entries' keys. The key of a LEASE is followed by the key of its leases. The key of a
+--            HOLD, SETTLE, EXTEND or FORGET, and of each entry of a rule that gives back, is followed
+--            by the key of its holds, unless that was already given for the same key. At the end
+--            are the keys of the CHARGEs' markers, the last CHARGE's first
+--   ARGV[1]  all the rest, packed: unsigned big-endian integers of the given number of bytes
 --
---     clock (7)      µs since the Unix epoch; 0 for Redis's own
+--     clock (7)      µs since the Unix epoch; 0 for Redis's own clock
 --     base (7)       earliest not-after of the entries, µs on Redis's clock
---     rules (2)      how many, and for each
---       algorithm (1), plus 128 if it gives back what is held at its end; quota (7), window
+--     rules (2)      the number of rules, and for each rule
+--       algorithm (1), plus 128 if holds that end unsettled are given back; quota (7), window
 --       in µs (7), and dials (28): see the algorithms
 --     entries, up to the end, for each
---       form (1)     the operation, plus 8 if the key is that of the entry before, 16 if
---                    it has a group, 32 if a long cost, 64 if a count; of an operation from
---                    8 on, that less 8, plus 128
---       rule (2)     counted from 1
---       not after (2)  64 µs after the base each; 65535 for never
---       cost (1)     of a CHARGE, how many pairs it has
---       group (2), long cost (7) in place of the short one, count (3): where the form
---                    says so. A count of n is n entries of that cost, one after another; of a
---                    HOLD or SETTLE, n of these with costs of their own
---       charged (7), stamp (7): of a refund, the cost and the stamp of the charge
+--       form (1)     the operation, plus 8 if the key is that of the entry before, 16 if the entry
+--                    has a group, 32 if it has a long cost, 64 if it has a count. An operation
+--                    from 8 on is written as the operation minus 8, plus 128
+--       rule (2)     the rule's number, from 1
+--       not after (2)  in units of 64 µs after the base; 65535 for never
+--       cost (1)     for a CHARGE, its number of pairs
+--       group (2), long cost (7) in place of the short one, count (3): if the form says so.
+--                    A count of n means n entries of that cost, one after another; for a HOLD
+--                    or SETTLE, n holds or settlements with their own costs
+--       charged (7), stamp (7): of a REFUND, the cost and the stamp of the charge
 --       id (8), over (8), most (7), reserve (7), life in µs (4): of a LEASE, see lease.lua;
---                    its cost is how many units are wanted
---       id (8), life in µs (7): of a HOLD, HOLD_UP_TO, SETTLE and EXTEND, see hold.lua; the
---                    cost of a SETTLE is how many units were used
---       ids (8) and costs (7): of a HOLD or SETTLE with a count, for each hold, the first included;
---                    the cost before these is that of all of them
---       sequence (7), and pairs: of a CHARGE, units (6) and their age in µs (7), the
---                    youngest first
+--                    its cost is the number of units wanted
+--       id (8), life in µs (7): of a HOLD, HOLD_UP_TO, SETTLE or EXTEND, see hold.lua; the
+--                    cost of a SETTLE is the number of units used
+--       ids (8) and costs (7): of a HOLD or SETTLE with a count, for each hold including the first;
+--                    the cost in front of them is the sum for a HOLD
+--       sequence (7), and pairs: of a CHARGE. A pair is a number of units (6) and their age in
+--                    µs (7); the youngest comes first
 --
--- Where there is one entry, no clock is given, and its rule is an argument of its own:
+-- A single entry without a given clock has its rule as an argument of its own:
 --
 --   ARGV[1]  the rule
---   ARGV[2]  base (7), and the entry; its rule is 1
+--   ARGV[2]  base (7), and the entry, whose rule number is 1
 --
--- The reply is one string: for each entry, and for each of the holds of a HOLD with a count of which not all fit,
+-- The reply is one string. It has an answer for each entry, or, for a HOLD with a count of which not all holds fit,
+-- an answer for each of its holds. An answer is
 --
---   0, how many numbers follow (1), and the numbers, 7 bytes each
---     outcome + 3    of TAKE, HOLD and PEEK: how many of the count fitted; of TAKE_UP_TO,
---                    HOLD_UP_TO, REFUND, CHARGE and LEASE: the units; of SLOTS: those that the
---                    process was known to hold; of SETTLE and EXTEND: 1 if the hold was there,
---                    2 if a SETTLE's had been given back, else 0; or EXPIRED, UNREADABLE:
---                    nothing follows these; or HELD_BACK
---     units free, reset after (µs), offset: what the key's own time, by which a refund
+--   0, the number of numbers that follow (1), and these numbers, 7 bytes each
+--     outcome + 3    of TAKE, HOLD and PEEK: how many of the count fit. Of TAKE_UP_TO, HOLD_UP_TO,
+--                    REFUND, CHARGE and LEASE: the number of units. Of SLOTS: the units that the
+--                    process was known to hold. Of SETTLE and EXTEND: 1 if the hold exists, 2 if
+--                    a SETTLE's hold had been given back, otherwise 0. Or EXPIRED or UNREADABLE,
+--                    after which nothing follows; or HELD_BACK
+--     units free, reset after (µs), offset: how far the key's own time, by which a refund
 --                    finds the charge, is ahead of the clock
 --     retry after, next after (µs; when the cost, and when a single unit, will fit): if
---                    the outcome is less than the count, and a TAKE_UP_TO's nothing
---     lasts (µs)     of a LEASE: how long it may be spent; of an EXTEND: until the hold ends;
---                    of a SETTLE, in its place: the units given back or charged; behind
---                    the numbers of one with a count the outcome of each (1)
---   or, of a TAKE or HOLD that was decided straight through (see "plain" in state.lua) and
---   allowed, with all of its count
+--                    the outcome is less than the count, or 0 for an operation "up to"
+--     lasts (µs)     of a LEASE: how long it may be spent; of an EXTEND: until the hold ends.
+--                    A SETTLE has here the units given back or charged; with a count, its
+--                    numbers are followed by the outcome of each settlement (1)
+--   or, for a TAKE or HOLD that was decided straight through (see "plain" in state.lua) and
+--   allowed with all of its count,
 --     255, units free (7), reset after (7)
---     or what was written: of GCRA the state, behind 254 if it has d-ths; of a fixed window the
---     state; of a log's ring what is in front of its slots
+--     or what was written: for GCRA the state, after a byte 254 if it has d-ths; for a fixed window
+--     the state; for a log's ring the part before its slots
 --
--- and at the end the clock (7), unless there is one entry, and what was written: then the
--- clock is the newest charge's time.
+-- and at the end of the reply the clock (7). It is left out if there is one entry and its answer is what was
+-- written: the clock is then the time of the newest charge.
 --
--- A CHARGE brings units that an instance has granted without asking here, each with its
--- age. Whether they fit is not asked: they have been used. Its marker makes it happen
--- once (law 3): a string with the sequence of that instance's last CHARGE to the key.
--- One that is not above it was charged already; a repeat, after a lost reply, has the
--- same number.
+-- A CHARGE counts units that an instance has granted without asking Redis, each with its age. It does not
+-- check whether they fit: they have been used. Its marker, a string with the sequence of that instance's last
+-- CHARGE to the key, makes it happen once (law 3). A sequence that is not above the marker's was charged
+-- already: a CHARGE that is repeated after a lost reply has the same number.
 
 local TAKE, TAKE_UP_TO, PEEK, REFUND, FORGET, CHARGE, LEASE, SLOTS = 0, 1, 2, 3, 4, 5, 6, 7
 local HOLD, HOLD_UP_TO, SETTLE, EXTEND = 8, 9, 10, 11
 local COUNTED_TAKE, LONG_TAKE = TAKE + 64, TAKE + 32 -- forms: a TAKE with a count, with a long cost
 
--- The largest cost that is decided straight through, where an algorithm names no other: times of up
--- to 2^45 µs for each unit then stay below 2^53 (law 10).
+-- The largest cost that is decided straight through, unless an algorithm names another one. Times of up to 2^45 µs
+-- per unit then stay below 2^53 (law 10).
 local PLAIN_COST = 255
-local EXPIRED, UNREADABLE, HELD_BACK = -1, -2, -3 -- OUTCOME_OFFSET keeps outcomes from being negative
+local EXPIRED, UNREADABLE, HELD_BACK = -1, -2, -3 -- OUTCOME_OFFSET keeps the packed outcomes from being negative
 local RULE, PAIR = 43, 13 -- bytes
 local NOT_AFTER_STEP, NO_NOT_AFTER = 64, 65535 -- µs; for never
 
--- How long markers live: a minute longer than the state that the charge leaves, after
--- which all its units have left and a repeat would charge none. But ten minutes at most,
--- within which repeats must come: an outage of hours would fill Redis with markers.
+-- How long markers live: a minute longer than the state that the charge leaves. By then all of its units have left
+-- the window, and a repeat would charge none. The life is ten minutes at most, and repeats must come within that
+-- time: otherwise an outage of hours would fill Redis with markers.
 local MARKER_LONGER, MARKER_LONGEST = 60000, 600000 -- ms
 
--- The rules last used, by their packed form. A function of a library (see lua.go)
--- keeps them from one run to the next.
+-- The rules used last, by their packed form. A library's function (see lua.go) keeps them from one run to the next.
 local known_rules, rules_known = {}, 0
 local MOST_RULES = 1000
 
@@ -103,7 +101,7 @@ local function read_rule()
     at = at - 15
     rule.straight, rule.most_plain = rule.plain, rule.most_plain or PLAIN_COST
     if code >= 128 then
-      rule.gives_back, rule.plain = true, nil -- what has ended is looked for first
+      rule.gives_back, rule.plain = true, nil -- holds that have ended must be looked for first
     end
     if rules_known == MOST_RULES then
       known_rules, rules_known = {}, 0
@@ -114,12 +112,12 @@ local function read_rule()
   return rule
 end
 
--- What one run works on.
+-- The state of one run.
 local asked_keys
 local base -- of the not-afters
 local rules
-local keys, markers -- read so far
-local key, holds -- of the entry before, and of what is held of that, once it was read
+local keys, markers -- how many were used so far
+local key, holds -- the Redis keys of the entry before, and of its holds if they were given
 local reply, replies
 
 local function read_entry(e)
@@ -184,7 +182,7 @@ local function read_entry(e)
 end
 
 local function write(s, more)
-  if s.holds_changed then -- before the charge: if only one of the two comes to be, it is this
+  if s.holds_changed then -- before the charge: if only one of the two is written, it must be this one
     write_holds(s, more)
   end
   if not s.changed then
@@ -198,7 +196,7 @@ local function write(s, more)
   end
 end
 
--- Reads a key under a rule into s. Returns false if it is not ours to read, or damaged.
+-- Reads a key under a rule into s. Returns false if the value is not ours to read, or is damaged.
 local function look_at(s, key, rule)
   if s.key ~= key then
     forget_holds(s)
@@ -213,10 +211,10 @@ local function look_at(s, key, rule)
   return false
 end
 
--- Writes what was given back or charged in memory, and reads it again. Returns false if it
--- turns out that the state is damaged. A key of which nothing is left is deleted only when another
--- one comes: while its slot moves, a Cluster's node refuses commands about a key that it does not have.
--- (Not so a sorted set, which must be deleted before it is filled anew.)
+-- Writes the units that were given back or charged in memory, and reads the state again. Returns false if the state
+-- proves to be damaged. A key whose units were all given back is deleted only when another key comes: while its
+-- slot moves, a Cluster's node refuses commands about a key that it does not have. (A sorted set is different: it
+-- must be deleted before it is filled anew.)
 local function write_and_look(e, s)
   if s.changed and not s.charged and s.key == e.key and s.rule == e.rule and s.tag ~= TAG_LOG_ZSET
     and (s.tag == 0 or s.rule.algorithm.empty(s)) then
@@ -229,26 +227,25 @@ local function write_and_look(e, s)
   return look_at(s, e.key, e.rule)
 end
 
--- Where what is given back or charged afterwards is found in what is stored, and not in memory:
--- writes what was charged before. Returns false if the state is damaged.
+-- Prepares for an algorithm that looks for units to give back, or charges of the past, in the stored state and not
+-- in memory: writes the earlier charges. Returns false if the state is damaged.
 local function before_giving(e, s)
   return not s.changed or e.rule.algorithm.recount ~= nil or write_and_look(e, s)
 end
 
--- Brings the state up to date with what was given back or charged afterwards. Returns false if it is
--- damaged.
+-- Brings the state up to date after units were given back, or charged with a stamp. Returns false if it is damaged.
 local function after_giving(e, s)
   local algorithm = e.rule.algorithm
   if algorithm.recount and not algorithm.empty(s) then
     algorithm.recount(s, e.rule)
     return true
   end
-  s.charged = s.charged and not algorithm.recount -- nothing is left of what was charged in memory
+  s.charged = s.charged and not algorithm.recount -- no charge is left in memory
   return write_and_look(e, s)
 end
 
--- Reads what is held of the entry's key, where it matters to the entry, and gives back what has ended.
--- Returns false if an entry about a hold cannot read it; or if the state is damaged.
+-- Reads the holds of the entry's key, if they matter to the entry, and gives back those that have ended. Returns
+-- false if an entry about a hold cannot read the holds, or if the state is damaged.
 local function look_at_holds(e, s)
   if e.operation < HOLD then
     if not is_due(e, s) or not read_holds(e, s) then
@@ -256,7 +253,7 @@ local function look_at_holds(e, s)
     end
   elseif not read_holds(e, s) then
     return false
-  elseif e.operation >= SETTLE then -- a settlement may be late, if it comes before somebody else
+  elseif e.operation >= SETTLE then -- a settlement may be late if it comes before anything else ends the hold
     return true
   end
   local stamps, units = end_holds(s, e.operation >= HOLD and room(s) < 1)
@@ -270,9 +267,8 @@ local function look_at_holds(e, s)
   return after_giving(e, s)
 end
 
--- Makes what was charged for a hold what was used: gives back the rest, or charges more. Returns
--- 1 if the hold is there, 2 if it was given back before, else 0; and sets e.told to the units
--- given back or charged.
+-- Corrects what was charged for a hold to what was used: gives back the rest, or charges more. Returns 1 if the
+-- hold exists, 2 if it had been given back, otherwise 0. Sets e.told to the number of units given back or charged.
 local function settle_hold(e, s, rule)
   local stamp, units = take_hold(e, s)
   if not stamp then
@@ -289,10 +285,9 @@ local function settle_hold(e, s, rule)
   return units == 0 and e.id ~= NO_HOLD and 2 or 1
 end
 
--- The same for each of the holds of an entry with a count, as if they had come one after another:
--- first those that give something back, then those that are charged more. So a log is written
--- twice at most, however many there are. Returns the number of those that are there, and sets
--- e.outcomes to what the others would have returned.
+-- The same for each settlement of an entry with a count, as if they had come one after another: first those that
+-- give units back, then those that charge more. So a log is written at most twice, however many there are. Returns
+-- the number of holds that exist, and sets e.outcomes to what settle_hold would have returned for each.
 local function settle_holds(e, s, rule)
   local lines, there, alike, more, outcomes = take_lines(s.lines, 0, e.each, e.count)
   s.lines, s.holds_changed, e.outcomes = lines, s.holds_changed or there > 0, outcomes
@@ -311,15 +306,14 @@ local function settle_holds(e, s, rule)
   return there
 end
 
--- Reads what number a CHARGE's marker has, 0 if there is none. Returns false if it is
--- not ours to read.
+-- Reads the number in a CHARGE's marker, 0 if there is no marker. Returns false if the value is not ours to read.
 local function read_marker(e)
   local text = pcall('GET', e.marker)
   e.known = text and whole(text) or 0
   return not text or e.known > 0
 end
 
--- Charges the units of a CHARGE, unless they were before; returns how many.
+-- Charges the units of a CHARGE, unless they were charged before; returns how many.
 local function charge_past(e, s, rule)
   if e.known >= e.sequence then
     return 0
@@ -345,24 +339,23 @@ local function charge_past(e, s, rule)
   return charged
 end
 
--- Finds how many of the entry's count fit (for a TAKE_UP_TO: units), into e.fits.
--- Neighbours with the same key and rule share a state: what they take is taken in
--- memory, and written when another key comes.
+-- Sets e.fits to how many of the entry's count fit (for a TAKE_UP_TO: how many units). Neighboring entries with the
+-- same key and rule share a state: they charge it in memory, and it is written when another key comes.
 local function look(e, s)
   if e.late then
-    e.fits = EXPIRED -- whoever asked has given up: a charge now would be late (law 4)
+    e.fits = EXPIRED -- the caller has given up: a charge now would be late (law 4)
     return
   end
-  if e.operation == SLOTS and not e.rule.algorithm.state then -- of a limit with a window there is none
+  if e.operation == SLOTS and not e.rule.algorithm.state then -- a limit with a window has no slots
     e.fits = UNREADABLE
     return
   end
   if e.operation == FORGET then
     write(s)
-    e.fits = 1 -- whatever the key holds
+    e.fits = 1 -- whatever the value of the key is
     return
   end
-  -- Units of the past find their place in what is stored; so does a refund its charge, of some.
+  -- A CHARGE finds the places of its units in the stored state; so do refunds and settlements with some algorithms.
   local operation = e.operation
   if s.key ~= e.key or s.rule ~= e.rule or operation == CHARGE
     or ((operation == REFUND or operation == SETTLE) and not e.rule.algorithm.recount) then
@@ -400,7 +393,7 @@ local function look(e, s)
   end
 end
 
--- Answers an entry with so many numbers, of which the first may be negative.
+-- Answers an entry with n numbers, of which the first may be negative.
 local function answer(n, outcome, a, b, c, d, e)
   local text = char(ANSWER_NUMBERS, n, bytes_of(outcome + OUTCOME_OFFSET))
   if n > 1 then
@@ -416,7 +409,7 @@ local function answer(n, outcome, a, b, c, d, e)
   reply[replies] = text
 end
 
--- Carries out what look has found possible, and answers.
+-- Carries out what look has found to fit, and answers.
 local function settle(e, s, charge)
   local outcome, operation, rule = e.fits, e.operation, e.rule
   if outcome < 0 then
@@ -430,7 +423,7 @@ local function settle(e, s, charge)
     end
   elseif operation == REFUND then
     outcome = 0
-    -- A charge younger than the newest is one that the key no longer knows.
+    -- The key no longer knows a charge whose stamp is above the newest.
     if e.stamp <= s.newest then
       outcome = rule.algorithm.give(s, rule, e.stamp, e.charged, e.cost)
     end
@@ -461,7 +454,7 @@ local function settle(e, s, charge)
   elseif operation == CHARGE then
     outcome = math.min(charge_past(e, s, rule), 2 ^ 53)
   end
-  if outcome == UNREADABLE then -- it was damaged, in a way that showed only when it was written
+  if outcome == UNREADABLE then -- the state proved to be damaged only when it was written
     return answer(1, outcome)
   end
   local reset = rule.algorithm.reset(s, rule)
@@ -489,9 +482,9 @@ local function settle(e, s, charge)
   answer(6, outcome, s.free, reset, s.offset, retry_after, next_after)
 end
 
--- Decides the entry at hand if it is a plain one: a TAKE, in time, without neighbours of its
--- key, that its rule's plain function can decide. Returns whether it was. If all of a count
--- fit, they are as one charge of what they cost together.
+-- Decides the current entry if it is a plain one: a TAKE, in time, that shares its key with no neighbor, and that
+-- its rule's plain function can decide. Returns whether it did. If all of a count fit, they are one charge of their
+-- total cost.
 local function decided_plainly(s)
   local form, rule, rule_low, after, after_low, cost, a, b, c, next_form = byte(packed, at, at + 9)
   local behind = at + 9
@@ -526,7 +519,7 @@ local function decided_plainly(s)
   return true
 end
 
--- The same for a HOLD or SETTLE, unless it goes on from what the entry before has left in memory.
+-- The same for a HOLD or SETTLE, unless the entry before has left a state of its key in memory.
 local function held_plainly(s)
   local form, rule, rule_low, after, after_low, cost = byte(packed, at, at + 5)
   local operation = form >= 128 and form % 8 + 8
@@ -577,19 +570,19 @@ local function held_plainly(s)
   return true
 end
 
--- Runs the group of entries at hand: all are charged or none (law 9). s is the state of the entry before.
+-- Runs the current group of entries: all are charged or none (law 9). s is the state of the entry before.
 local run_group
 do
   local GROUPED_TAKE, LONG_GROUPED_TAKE = TAKE + 16, TAKE + 48 -- forms
 
-  -- The number of the group that the entry at a position belongs to, 0 if to none.
+  -- The group number of the entry at a position, 0 if it is in no group.
   local function group_at(from)
     local form, _, _, _, _, _, group, group_low = byte(packed, from, from + 7)
     return form and form % 32 >= 16 and group * 256 + group_low or 0
   end
 
-  -- Decides the group at hand if all its entries are plain ones, see decided_plainly. Returns whether it
-  -- was; if not, nothing was written, and nothing is answered.
+  -- Decides the current group if all of its entries are plain ones, see decided_plainly. Returns whether it did. If
+  -- not, nothing was written, and nothing was answered.
   local function decided_group_plainly(number)
     local from, n = at, 0
     begin_group()
@@ -608,7 +601,7 @@ do
         return false
       end
       n = n + 1
-      reply[replies + n] = told -- a group that is not plain answers as many, or more
+      reply[replies + n] = told -- if the group proves not to be plain, run_group overwrites these answers
     until group_at(from) ~= number
     end_group(true)
     at, keys, replies = from, keys + n, replies + n
@@ -643,8 +636,8 @@ local entry = {
   operation = 0, rule = false, late = false, cost = 0, count = 0, key = '', fits = 0, full = false,
 }
 
--- A single entry has a way of its own: where few ask at a time, most decisions come one by
--- one. rule_text is its rule as packed, asked the base and the entry.
+-- A single entry has its own short path: where few callers ask at a time, most decisions come one by one. rule_text
+-- is the packed rule, and asked has the base and the entry.
 local decided_single
 do
   local LONE_HOLD, LONG_HOLD = HOLD + 120, HOLD + 152 -- forms
@@ -674,17 +667,17 @@ do
   end
 end
 
--- Keeps the list of answers short: miniredis's table.concat fails on a few thousand pieces.
+-- Keeps the list of answers short: miniredis's table.concat fails with a few thousand pieces.
 local function shorten_reply()
   if replies >= 200 then
     reply, replies = { concat(reply) }, 1
   end
 end
 
--- Decides the holds of an entry one by one, because not all of them can be opened.
+-- Decides the holds of an entry one by one, because not all of them fit.
 local function hold_each(e, s)
   local n, from, fits = e.count, e.each, e.fits
-  local denied, told -- the cost of the one before, if it was denied, and its answer
+  local denied, told -- the cost of the hold before if it was denied, and its answer
   if n == 1 or fits < 0 then
     for _ = 1, n do
       settle(e, s, true)
@@ -695,7 +688,7 @@ local function hold_each(e, s)
   for _ = 1, n do
     e.id, e.cost = sub(packed, from, from + 7), unpack_time(packed, from + 8)
     from = from + EACH_BYTES
-    if e.cost == denied then -- the answer is the same
+    if e.cost == denied then -- the same cost gets the same answer
       replies = replies + 1
       reply[replies] = told
     else
@@ -712,7 +705,7 @@ local function decide(all_keys, asked)
     import()
   end
   asked_keys, keys, markers = all_keys, 0, 0
-  header_tag, seen_key, put = nil, nil, call -- an error may have ended the last run in the middle
+  header_tag, seen_key, put = nil, nil, call -- an error may have ended the last run half-way
   packed, at = asked[1], 1
   local single = asked[2]
   if single then

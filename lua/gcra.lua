@@ -1,27 +1,26 @@
 -- GCRA, the generic cell rate algorithm (ITU-T I.371, virtual scheduling).
 --
--- A part of the script that decides; numbers.lua says in which order the parts stand.
+-- Part of the decision script; numbers.lua lists the parts in their order.
 --
 --   takes  numbers; state.lua
 --   gives  make[GCRA]
 --
--- One number per key: the theoretical arrival time (tat), at which the key's
--- debt is paid off. A unit moves it by the interval T = window/quota; a cost
--- fits while the tat stays within burst*T of now. T is no whole number of µs in
--- general: in lowest terms it is interval/d, or a + n/d, and the tat is kept as
--- whole µs and d-ths of a µs, so that rates never drift (law 10).
+-- One number per key: the theoretical arrival time (tat), at which the key's debt is paid off. A unit moves it by
+-- the interval T = window/quota; a cost fits while the tat stays within burst*T of now. In general T is not a whole
+-- number of µs: in lowest terms it is interval/d, or a + n/d. The tat is kept as whole µs and d-ths of a µs, so
+-- rates never drift (law 10).
 --
---   tag 4: header, tat (7 bytes), quota (6), window (6); and d-ths (6) if not 0
+--   tag 4: header, tat (7 bytes), quota (6), window (6); and the d-ths (6) unless they are 0
 
 make[GCRA] = function()
   local SHORT, LONG = HEADER + 19, HEADER + 25 -- bytes of a state without and with d-ths
-  -- The largest debt after a change of limits: four times the debt that takes the longest window to
-  -- pay off, which is the most that charges make.
+  -- The largest debt after a change of limits: four times the debt that takes the longest window to pay off, which
+  -- is the most that charges make.
   local MOST = MOST_LIMITS * LONGEST_WINDOW
 
   local gcra = {}
 
-  -- The exact time that c units take, as whole µs and d-ths.
+  -- The exact time of c units, as whole µs and d-ths of a µs.
   local function span(rule, c)
     if c == 1 then
       return rule.a, rule.n
@@ -30,7 +29,7 @@ make[GCRA] = function()
     return c * rule.a + whole, part
   end
 
-  -- The parts of a µs in the tat as read, of which a µs has d.
+  -- The d-ths of a µs in the tat of a state as read.
   local function part_of(raw)
     if #raw > SHORT then
       return unpack_int(raw, SHORT + 1, 6)
@@ -48,7 +47,7 @@ make[GCRA] = function()
     return window / divisor, quota / divisor
   end
 
-  -- The units that are free.
+  -- The number of units that are free.
   local function free(s, rule)
     local debt, d, interval = s.tat - s.now, rule.d, rule.interval
     if debt < 0 then
@@ -63,7 +62,7 @@ make[GCRA] = function()
     elseif d == 1 then
       return (room - room % interval) / interval
     end
-    -- (room + room_part/d) / T
+    -- This is (room + room_part/d) / T.
     local whole, rest = muldiv(room, d, interval)
     return whole + floor((rest + room_part) / interval)
   end
@@ -72,14 +71,14 @@ make[GCRA] = function()
     s.free = free(s, rule)
   end
 
-  -- Makes a negative debt 0, which units given back in memory may have caused.
+  -- Sets a negative debt to 0. Units given back in memory may have caused it.
   local function pay_off(s)
     if s.tat < s.now then
       s.tat, s.part = s.now, 0
     end
   end
 
-  -- Moves the tat by a time, which is negative for units that are given back.
+  -- Moves the tat by a time, which is negative if units are given back.
   local function move(s, rule, whole, part)
     s.tat, s.part = s.tat + whole, s.part + part
     if s.part >= rule.d then
@@ -89,12 +88,12 @@ make[GCRA] = function()
     end
   end
 
-  -- Returns the debt that units of the past, the youngest first, would have left by now without
-  -- any others.
+  -- Returns the debt that units of the past, the youngest first, would have left by now if there had been no other
+  -- units.
   local function debt_of(s, rule, stamps, units)
     local debt, part, before = 0, 0, 0
     for i = #stamps, 1, -1 do
-      local at = math.max(before, stamps[i]) -- those of a damaged log may be in any order
+      local at = math.max(before, stamps[i]) -- the stamps of a damaged log may be in any order
       debt = debt - (at - before)
       if debt < 0 then
         debt, part = 0, 0
@@ -112,8 +111,9 @@ make[GCRA] = function()
     return debt, part
   end
 
-  -- Returns until when a state matters: for a window, because another algorithm may follow (see
-  -- past), and up to a sixteenth longer, so that most charges need not set the expiry.
+  -- Returns the time until which a state matters. That is a window after the newest charge, because another
+  -- algorithm may follow (see past), or later if the debt lasts longer. It is rounded up by up to a sixteenth of
+  -- the window, so that most charges need not set the expiry.
   local function matters(rule, newest, tat, part)
     local t = newest + rule.window
     if tat >= t then
@@ -122,9 +122,9 @@ make[GCRA] = function()
     return t + rule.slack - t % rule.slack
   end
 
-  -- Nearly all requests are for units that are free, of a key that is new, or was charged before
-  -- under the same limit and has no offset. These are decided here, on the fast path. The code
-  -- makes few strings: making one takes longer than some ten operations.
+  -- Nearly all requests are for units that are free, of a key that is new, or that was charged before under the
+  -- same limit and has no offset. These are decided here, on the fast path. The code makes few strings, because
+  -- making one takes longer than some ten operations.
   local function plain(key, cost, rule)
     local raw, now, newest, tat, part, lasts = pcall('GET', key) or '', clock, 0, 0, 0, 0
     local length, window, slack = #raw, rule.window, rule.slack -- the length is 0 if it is no string
@@ -139,7 +139,7 @@ make[GCRA] = function()
       if length == LONG then
         part = unpack_int(raw, 35, 6)
       end
-      lasts = newest + window -- see matters; a call would cost as much as all the rest of it
+      lasts = newest + window -- see matters; a call of it would cost as much as the rest of its work
       if tat >= lasts then
         lasts = tat + (part > 0 and 1 or 0)
       end
@@ -205,7 +205,7 @@ make[GCRA] = function()
     else
       given = gcra.give(p, rule, stamp, charged, units)
     end
-    if p.changed and gcra.empty(p) then -- also by less than a unit
+    if p.changed and gcra.empty(p) then -- changed also if less than a unit was given back
       return
     end
     seen_key = nil
@@ -237,8 +237,8 @@ make[GCRA] = function()
     return rule
   end
 
-  -- Sets s.interval and s.d, of the limit that the state was written under; and s.same, whether
-  -- that is the rule's.
+  -- Sets s.interval and s.d to those of the limit under which the state was written, and s.same to whether that is
+  -- the rule's limit.
   function gcra.read(s, rule)
     local raw = s.raw
     if #raw ~= SHORT and #raw ~= LONG then
@@ -255,8 +255,8 @@ make[GCRA] = function()
       end
       s.interval, s.d = rate_of(quota, window)
     end
-    -- A debt after a change of limits may be written long after the newest charge, when units are
-    -- given back.
+    -- When units are given back after a change of limits, the converted debt may be written long after the newest
+    -- charge.
     return s.part < s.d and s.tat >= s.newest and s.tat <= s.newest + 2 * MOST
   end
 
@@ -271,13 +271,12 @@ make[GCRA] = function()
       end
       s.lasts = matters(rule, s.newest, s.tat, part)
     elseif s.tag == TAG_GCRA then
-      -- Another limit's debt: the same number of units at the newest charge, at this limit's
-      -- interval, rounded up to what can be stored. It has been paid off at this limit's rate since.
-      -- If it were converted as it is now, each denial would convert less of it, and no wait that
-      -- is told would be true.
+      -- Another limit's debt: it becomes the same number of units at the newest charge, at this limit's interval,
+      -- rounded up to what can be stored, and has been paid off at this limit's rate since. If the current debt
+      -- were converted instead, each denial would convert less of it, and no wait in an answer would be true.
       local interval, d = s.interval, s.d
       local units, rest = muldiv(s.tat - s.newest, d, interval)
-      rest = rest + s.part -- of many units, where more than one returns within a µs
+      rest = rest + s.part -- several units, if more than one returns within a µs
       units, rest = units + floor(rest / interval), rest % interval
       debt, part = span(rule, units)
       part = part + muldiv_up(rest, rule.interval, interval)
@@ -290,8 +289,8 @@ make[GCRA] = function()
         debt, part = 0, 0
       end
     elseif s.tag ~= 0 then
-      -- Another algorithm's units, as if they had been charged under this rule; at most as many as
-      -- let one fit a window later.
+      -- Another algorithm's units count as if they had been charged under this rule, at most as many as let one
+      -- unit fit a window later.
       local from = inherit(s, rule, rule.quota + rule.burst - 1)
       local units = {}
       for g = 1, from.groups do
@@ -316,10 +315,10 @@ make[GCRA] = function()
     s.free = s.free - cost
   end
 
-  -- A charge makes the debt larger than it would be without it by span(charged) at first, and that
-  -- difference shrinks only while the key would otherwise have no debt. So at least span(charged)
-  -- less the time since is left of it. At most this much is given back, which never grants more
-  -- than if the charge had not been made.
+  -- At first a charge makes the debt larger by span(charged) than it would be without the charge. That difference
+  -- shrinks only while the key would otherwise have no debt. So at least span(charged) less the time since the
+  -- charge is left of it. At most this much is given back, which never grants more than if the charge had not been
+  -- made.
   function gcra.give(s, rule, stamp, charged, units)
     local left, left_part = span(rule, charged)
     left = left - (s.now - stamp)
@@ -337,8 +336,8 @@ make[GCRA] = function()
     return units
   end
 
-  -- The same for several charges, one after the other. While the key has debt enough for all that were made
-  -- at the same time, their order does not matter.
+  -- The same for several charges, one after the other. If the key's debt exceeds what all charges of one time give
+  -- back, the order of these charges does not matter.
   function gcra.release(s, rule, stamps, charged, units, alike)
     local given, last = 0, 0
     for i = 1, #stamps do
@@ -346,12 +345,12 @@ make[GCRA] = function()
       if alike then
         last = alike.last[i]
       end
-      if stamp <= s.newest and not alike then -- or else the key no longer knows of it
+      if stamp <= s.newest and not alike then -- otherwise the key no longer knows of the charge
         given = given + gcra.give(s, rule, stamp, charged[i], units[i])
       elseif stamp <= s.newest then
         local ago, each, held = s.now - stamp, alike.each, alike.held
-        local gone = muldiv_up(ago, rule.d, rule.interval) -- units of each charge of which nothing is left
-        local sum, cut, whole_charges = units[i], 0, 0 -- cut: how many give back all that is left of their charge
+        local gone = muldiv_up(ago, rule.d, rule.interval) -- the number of a charge's units of which nothing is left
+        local sum, cut, whole_charges = units[i], 0, 0 -- cut: number of charges of which all that is left is given back
         if alike.least[i] < gone then
           sum = 0
           for k = first, last do
@@ -379,10 +378,9 @@ make[GCRA] = function()
     return given
   end
 
-  -- Adds the debt that the units by themselves would have left by now to the key's.
-  -- Two debts are paid off at the same time in this way, one after the other had they been
-  -- one: instances that each send part of a key's units send what is left of them at
-  -- their own part of the rate, without an age.
+  -- Adds to the key's debt the debt that these units alone would have left by now. So the two debts count as paid off
+  -- at the same time; had they been one debt, they would have been paid off one after the other. That is why instances
+  -- that each granted part of a key's units send, without an age, what is left of them at their own part of the rate.
   function gcra.charge(s, rule, stamps, units)
     local debt, part = debt_of(s, rule, stamps, units)
     pay_off(s)
@@ -423,10 +421,10 @@ make[GCRA] = function()
     return debt > 0 and debt or 0
   end
 
-  -- The units granted up to the newest charge, as far as the tat shows. Each unit moved it by T at
-  -- least, so of the units from any time on there were at most (tat - time)/T: the j-th newest came
-  -- at tat - j*T at the latest, and not after the newest charge. Those of the last window that the
-  -- new rule asks for, but no longer than the old one's, which is how long the key lives.
+  -- The units granted up to the newest charge, as far as the tat shows. Each unit moved the tat by at least T, so
+  -- from any time on there were at most (tat - time)/T units: the j-th newest came at tat - j*T at the latest, and
+  -- not after the newest charge. Only units of the last window that the new rule asks for are listed, and only as
+  -- far back as the old rule's window, which is how long the key lives.
   function gcra.past(s, rule, most, add)
     local interval, d, tat, part, newest = s.interval, s.d, s.tat, s.part, s.newest
     local longest = math.min(rule.window > 0 and rule.window or MOST, unpack_int(s.raw, HEADER + 14, 6))

@@ -1,23 +1,21 @@
--- Holds: units charged for something whose cost is known only when it is over. A second
--- key of the same slot has a line for each hold of the first one that is open:
+-- Holds: units charged for work whose cost is known only when it is over. A second key in the same slot has a line
+-- for each open hold of the first key:
 --
---   tag 8, first (7 bytes), last (7): when the first line is due, and when all are over; then,
+--   tag 8, first (7 bytes), last (7): when the first line is due, and when all lines are over; then,
 --   for each hold: id (8), whether it is given back at its end (1), charged (7), ends (7),
 --   units (7)
 --
--- What was read is kept with the key's state, and written before that is: so entries of one key
--- that stand side by side read and write it once. What comes by itself, and is like most, is
--- decided straight through.
+-- The lines that were read are kept with the key's state, and are written before it. So neighboring entries of one
+-- key read and write them once. A single entry of the common kind is decided straight through.
 --
--- All times are the key's own. The first key's state does not depend on it: what is held is
--- charged there like any cost. The line says what to give back, and its absence that this
--- was done: so a settlement changes something once, however often it is sent (law 3).
+-- All times are the key's own. The first key's state does not depend on the second: held units are charged there
+-- like any cost. The line says how much to give back, and its absence says that this was done. So a settlement
+-- takes effect once, however often it is sent (law 3).
 --
--- A line stays for LATE after its hold's end: so long a settlement may come late. If the hold
--- was given back meanwhile, the line says that it holds nothing any more, and all that the
--- holder has used in the end is charged.
+-- A line stays for LATE after its hold's end, which is how late a settlement may come. If the hold was given back
+-- meanwhile, the line holds 0 units, and a settlement charges all that the holder has used in the end.
 --
--- A part of the script that decides; numbers.lua says in which order the parts stand.
+-- Part of the decision script; numbers.lua lists the parts in their order.
 --
 --   takes  numbers; of state.lua expiry, decimal, TAG_HOLDS
 --   gives  the life of a hold, for frame.lua: hold, extend, take_hold, take_lines, read_holds,
@@ -30,10 +28,11 @@ local LATE = 600000000 -- µs
 local LONGEST_HOLD = 86400000000 -- µs
 local NO_HOLD = '\0\0\0\0\0\0\0\0' -- the id that settles what was not held before
 local OUTCOME_OFFSET = 3 -- see frame.lua
--- What a HOLD or SETTLE with a count says of each hold: id (8), units (7); its length, and a pattern.
+-- What a HOLD or SETTLE with a count has for each hold, id (8) and units (7): its length, and a pattern that
+-- matches it.
 local EACH_BYTES, EACH = 15, '(........)(.......)'
 
--- Whether something that is held is due by the key's own time, as far as the head tells.
+-- Whether some hold is due by the key's own time, as far as the head tells.
 local function is_due(e, s)
   if s.holds then
     return s.first <= s.now
@@ -42,7 +41,7 @@ local function is_due(e, s)
   return type(head) == 'string' and #head == HOLDS_HEAD and unpack_time(head, 2) <= s.now
 end
 
--- Reads what is held of the entry's key. Returns false if it is not ours to read, or damaged.
+-- Reads the holds of the entry's key. Returns false if the value is not ours to read, or is damaged.
 local function read_holds(e, s)
   if s.holds then
     return true
@@ -64,32 +63,33 @@ local function read_holds(e, s)
   return true
 end
 
--- Forgets what was read: another key comes.
+-- Forgets the holds that were read, because another key comes.
 local function forget_holds(s)
   s.holds, s.holds_changed = nil, false
 end
 
--- Where more is decided of the same key, what nothing is left of is deleted only after that: while its slot moves, a
--- Cluster's node refuses commands about a key that it does not have.
+-- Writes the holds. If more entries of the same key follow, an empty list of holds is deleted only after them:
+-- while its slot moves, a Cluster's node refuses commands about a key that it does not have.
 local function write_holds(s, more)
   s.holds_changed = more and s.lines == ''
   if s.lines == '' and not more then
     call('DEL', s.holds)
   else
-    -- No later than a hold can end, though the clock may have stepped back.
+    -- The expiry is no later than a hold can end, even if the clock has stepped back.
     local last = math.max(s.now, math.min(s.last, s.now + LONGEST_HOLD + LATE))
     call('SET', s.holds, char(TAG_HOLDS) .. pack_time(s.first) .. pack_time(last) .. s.lines, expiry(last - s.offset))
   end
 end
 
--- The hold whose line begins at a position of a text: when it was charged, when it ends, its units. Of
--- a damaged line no more than can be written again.
+-- The hold whose line begins at a position of a text: when it was charged, when it ends, and its units. Numbers in
+-- a damaged line are cut to what can be written again.
 local function hold_in(text, from)
   local charged, ends, units = unpack_time(text, from + 9), unpack_time(text, from + 16), unpack_time(text, from + 23)
   return math.min(charged, LATEST), math.min(ends, LATEST), math.min(units, MOST_UNITS)
 end
 
--- Where the line of a hold begins, at the position of a line or behind it; nothing if there is none.
+-- The position of the line of a hold, or nil if there is none. The search begins at position "behind", where a
+-- line begins.
 local function find_line(lines, id, behind)
   local from = find(lines, id, behind, true)
   while from and (from - behind) % HOLD_BYTES > 0 do
@@ -98,20 +98,21 @@ local function find_line(lines, id, behind)
   return from
 end
 
--- Puts another line, or none, in the place of the one that begins at a position.
+-- Replaces the line that begins at a position by another line, or by nothing.
 local function replace_line(s, from, line)
   s.lines, s.holds_changed = sub(s.lines, 1, from - 1) .. line .. sub(s.lines, from + HOLD_BYTES), true
 end
 
--- The line of a hold, which it makes sure is looked at when it is due.
+-- Returns the line of a hold, and makes sure that the holds are looked at when it is due.
 local function line_of(s, id, gives_back, charged, ends, units)
   s.first = math.min(s.first, gives_back and ends or ends + LATE)
   s.last = math.max(s.last, ends + LATE)
   return id .. (gives_back and '\1' or '\0') .. pack_time(charged) .. pack_time(ends) .. pack_time(units)
 end
 
--- Ends the holds that are due. Returns of those to be given back when they were charged and their
--- units; nothing if there are none. Where there is no room for one more, those that have merely ended go as well.
+-- Ends the holds that are due. Returns, for the holds to be given back, when they were charged, and their units;
+-- nothing if there are none. If there is no room for one more hold, lines that are kept only for late settlements
+-- are removed, too.
 local function end_holds(s, full)
   if s.first > s.now and not full then
     return
@@ -140,12 +141,12 @@ local function end_holds(s, full)
   end
 end
 
--- How many more holds can be opened.
+-- The number of further holds that can be opened.
 local function room(s)
   return MOST_HOLDS - #s.lines / HOLD_BYTES
 end
 
--- µs until a hold ends: then there is room for another one.
+-- µs until a hold ends, which makes room for another one.
 local function until_room(s)
   local first = LATEST
   for from = 1, #s.lines, HOLD_BYTES do
@@ -155,8 +156,8 @@ local function until_room(s)
   return math.max(0, math.min(first - s.now, LONGEST_HOLD))
 end
 
--- The lines of so many holds, of which each says its id and its units from a position of what is asked on, and that
--- have the rest in common: the flag and when they were charged and end.
+-- The lines of n holds. The packed argument has the id and units of each, from a position on. They share the rest:
+-- the flag, and when they were charged and end.
 local function lines_of(from, n, common)
   return (gsub(sub(packed, from, from + n * EACH_BYTES - 1), EACH, '%1' .. gsub(common, '%%', '%%%%') .. '%2'))
 end
@@ -172,8 +173,8 @@ local function hold(e, s, rule, units)
   s.newest, s.charged, s.changed = s.now, true, true
 end
 
--- Makes the entry's hold last for its life from now on, unless it lasts longer. Returns whether it is
--- there, and sets e.told to how long it lasts.
+-- Makes the entry's hold last for its life from now on, unless it lasts longer anyway. Returns 1 if the hold
+-- exists, otherwise 0, and sets e.told to how long it lasts.
 local function extend(e, s, rule)
   local from = find_line(s.lines, e.id, 1)
   if not from then
@@ -189,7 +190,7 @@ local function extend(e, s, rule)
   return 1
 end
 
--- Takes the entry's hold out. Returns when it was charged and its units; nothing if it is not there.
+-- Removes the entry's hold. Returns when it was charged, and its units; nothing if it does not exist.
 local function take_hold(e, s)
   if e.id == NO_HOLD then
     return s.now, 0
@@ -203,13 +204,14 @@ local function take_hold(e, s)
   return charged, units
 end
 
--- Takes the lines of the holds that a SETTLE with a count is about out of a text, in which they stand behind a head
--- of so many bytes; each says its id and the units used from a position of what is asked on. Returns the rest of
--- the text; how many there were; what is to be given back of them, see release, nothing if that is nothing; how many units
--- are to be charged in addition; and what a SETTLE of each would have returned.
+-- Removes from a text the lines of the holds that a SETTLE with a count settles. In the text the lines follow a
+-- head of the given number of bytes. The packed argument has the id and the used units of each hold, from position
+-- at on. Returns the rest of the text; how many of the holds existed; what they give back, as a table for release,
+-- or false if they give back nothing; how many units to charge in addition; and the outcome that a SETTLE of each
+-- hold would have had.
 local function take_lines(text, head, at, count)
   local behind, taken, n, seen = head + 1, {}, 0, nil
-  local same, stamp_text, units -- of the line before, without its id
+  local same, stamp_text, units -- of the line before: its text without the id, its stamp, and its units
   local stamps, charged, sums, leasts, lasts, groups = {}, {}, {}, {}, {}, 0
   local each, held, given = {}, {}, 0
   local sum, least, more, outcomes = 0, MOST_UNITS, 0, nil
@@ -248,7 +250,7 @@ local function take_lines(text, head, at, count)
           units = MOST_UNITS
         end
         line = sub(line, 1, 7)
-        if line ~= stamp_text then -- those that were held together have the same
+        if line ~= stamp_text then -- holds that were opened together have the same stamp
           if sum > 0 then
             sums[groups], leasts[groups], lasts[groups] = sum, least, given
             sum, least = 0, MOST_UNITS
@@ -309,27 +311,28 @@ local function take_lines(text, head, at, count)
   return concat(kept), n, alike, more, outcomes and concat(outcomes) or rep('\1', count)
 end
 
--- Gives back so many units of each of the charges made at these stamps, in memory, as far as
--- they still count: those very units, as if they had never been charged. Returns how many.
+-- Gives back units[i] units of the charge made at stamps[i], in memory, as far as they still count: exactly these
+-- units, as if they had never been charged. Returns how many.
 --
--- What charges made at the same time give back may come as one sum. The algorithm that needs to know what it consists
--- of finds it in alike: of the i-th sum, behind those of the sum before and up to last[i], what is given back in each,
--- of how many units in held; and in least[i] the least that any of these charges keeps.
+-- Units given back by charges of the same time may come as one sum. An algorithm that needs the parts of the sum
+-- finds them in alike. The parts of the i-th sum follow those of the sum before, and end at last[i]: each[k] is
+-- what charge k gives back, and held[k] is how many units it had. least[i] is the least that any of these charges
+-- keeps.
 local function release(s, rule, stamps, charged, units, alike)
   if rule.algorithm.release then
     return rule.algorithm.release(s, rule, stamps, charged, units, alike)
   end
   local given = 0
   for i = 1, #stamps do
-    if stamps[i] <= s.newest then -- or else the key no longer knows of it
+    if stamps[i] <= s.newest then -- otherwise the key no longer knows of the charge
       given = given + rule.algorithm.give(s, rule, stamps[i], units[i], units[i])
     end
   end
   return given
 end
 
--- Charges units that were used already, at the given stamps, in memory, whether or not they fit. Returns
--- how many count. Units that were given back in memory before do not make it a charge.
+-- Charges units that were already used, at the given stamps, in memory, whether or not they fit. Returns how many
+-- count. Units that were given back in memory before do not make this a charge.
 local function charge_at(s, rule, charge, stamps, units)
   local changed = s.changed
   s.changed = false
@@ -348,10 +351,11 @@ end
 
 local hold_plainly, settle_plainly
 do
-  -- How the answer to a settlement that was made begins, and one to several, before their number: see frame.lua.
+  -- The beginnings of the answer to a settlement that was made, and, up to the number, of the answer to several:
+  -- see frame.lua.
   local SETTLED, SETTLED_SOME = '\0\5\0\0\0\0\0\0\4', '\0\5'
 
-  -- What is held of a key, as text, where it is ours and sound; nothing otherwise.
+  -- The holds of a key, as text, if the value is ours and sound; otherwise nothing.
   local function sound_holds(key)
     local raw = pcall('GET', key)
     if not raw then
@@ -363,9 +367,9 @@ do
     end
   end
 
-  -- Most holds are for units that are free, of a key of whose holds none is due. These are decided and written here,
-  -- straight through: see "plain" in state.lua. Of a HOLD with a count, each says which holds there are. Returns the
-  -- answer, or nothing where there is more to it: then nothing was decided.
+  -- Most holds are for units that are free, of a key that has no due hold. These are decided and written here,
+  -- straight through: see "plain" in state.lua. For a HOLD with a count, the packed argument lists its holds from
+  -- position each on. Returns the answer, or nothing if the case is not as simple: then nothing was decided.
   function hold_plainly(key, holds, rule, units, id, life, each, count)
     local raw = sound_holds(holds)
     if not raw or #raw + count * HOLD_BYTES > HOLDS_HEAD + MOST_HOLDS * HOLD_BYTES then
@@ -382,7 +386,7 @@ do
     if not told then
       return
     end
-    -- Only now is it known that the units fit. Nothing that could fail comes before the line is written.
+    -- Only now is it known that the units fit. Nothing may fail from here until the line is written.
     local ends, flag = clock + life, rule.gives_back and '\1' or '\0'
     local over = ends + LATE
     local due = rule.gives_back and ends or over
@@ -402,8 +406,9 @@ do
     return told
   end
 
-  -- The same for settlements with no more than was held. Of a SETTLE with a count, each says what is settled. If more of
-  -- the same key follows in the batch, what empties its holds is not decided here, see write_holds.
+  -- The same for settlements of no more than was held. For a SETTLE with a count, the packed argument lists the
+  -- holds to settle from position each on. If more entries of the same key follow in the batch, a settlement that
+  -- empties its holds is not decided here, see write_holds.
   function settle_plainly(key, holds, rule, used, id, each, count, more)
     if id == NO_HOLD or not rule.plain_give then
       return
@@ -439,7 +444,7 @@ do
     if not given then
       return
     end
-    -- Here, too, the line goes last.
+    -- Here, too, the line is written last.
     if #rest == HOLDS_HEAD then
       call('DEL', holds)
     else

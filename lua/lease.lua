@@ -1,15 +1,14 @@
--- Leases: units charged in advance for one process, which it then spends by itself until the lease
--- ends. A second key in the same slot lists the leases of the first one, so that their sum over all
--- processes never exceeds its bound:
+-- Leases: units charged in advance for one process, which then spends them by itself until the lease ends. A second
+-- key in the same slot lists the leases of the first key, so that their sum over all processes never exceeds its
+-- bound:
 --
 --   tag 7, then for each lease: id (8 bytes), ends (7, the key's own time), units (7)
 --
--- A lease counts in full until it ends, or its process reports that it is over, because only the
--- process knows how much of it was spent. The first key's state does not depend on this: leased
--- units are charged there, spent or not. FORGET does not remove leases, since processes continue to
--- spend them.
+-- A lease counts in full until it ends, or until its process reports that it is over, because only the process
+-- knows how much of it was spent. The first key's state does not depend on this list: leased units are charged
+-- there, spent or not. FORGET does not remove leases, since processes continue to spend them.
 --
--- A part of the script that decides; numbers.lua says in which order the parts stand.
+-- Part of the decision script; numbers.lua lists the parts in their order.
 --
 --   takes  numbers; of state.lua expiry, MOST_UNITS, TAG_LEASES
 --   gives  lend(e, s, rule), which charges the units of a LEASE
@@ -18,16 +17,16 @@ local LEASE_BYTES = 22
 local MOST_LEASES = 64
 local LONGEST_LEASE = 1000000 -- µs
 
--- Charges up to e.cost units for the lease e.id, in memory, and returns how many; sets e.told to
--- its duration. The lease e.over ends.
+-- Charges up to e.cost units for the lease e.id, in memory, and returns how many. Sets e.told to the lease's
+-- duration. The lease e.over ends.
 --
--- It grants at most half of what may still be leased, and half of what is free beyond the reserve.
--- So n processes that all want more get 1/(n+1) each, and when the limit is nearly used up, its
--- last units are decided one by one.
+-- It grants at most half of the units that may still be leased, and half of the units that are free beyond the
+-- reserve. So n processes that all want more get 1/(n+1) each, and when the limit is nearly used up, its last units
+-- are decided one by one.
 local function lend(e, s, rule)
   local raw = pcall('GET', e.leases) or char(TAG_LEASES)
   if type(raw) == 'table' or byte(raw, 1, 1) ~= TAG_LEASES or (#raw - 1) % LEASE_BYTES > 0 or #raw > 1 + MOST_LEASES * LEASE_BYTES then
-    return 0 -- nothing of ours, or of a later version, or damaged
+    return 0 -- not ours, or of a later version, or damaged
   end
   local kept, out, latest, changed = {}, 0, 0, false
   for from = 2, #raw, LEASE_BYTES do
@@ -58,7 +57,7 @@ local function lend(e, s, rule)
     kept[#kept + 1] = e.id .. pack_time(s.now + e.told) .. pack_time(units)
   end
 
-  -- This is written before the charge: if only one of the two is written, it must be this.
+  -- The leases are written before the charge: if only one of the two is written, it must be the leases.
   if changed and #kept == 0 then
     call('DEL', e.leases)
   elseif changed then

@@ -1,15 +1,14 @@
 -- The sliding log's default encoding: a ring of time stamps in one string.
 --
--- A part of the script that decides; numbers.lua says in which order the parts stand.
+-- Part of the decision script; numbers.lua lists the parts in their order.
 --
 --   takes  numbers; state.lua; sliding_log
 --   gives  make[SLIDING_LOG]
 --
--- A stamp takes 5 bytes: µs modulo 2^40 (12.7 days), 6 bytes from windows of a
--- quarter of that on. The stamp's full value is found by counting back from the
--- newest charge, which is stored in full; that is sound because the head moves
--- past every unit older than the window before the next one is written, so no
--- stored unit is ever older, seen from the newest, than the longest window used.
+-- A stamp takes 5 bytes: µs modulo 2^40 (12.7 days). For windows of a quarter of that or more it takes 6 bytes. The
+-- stamp's full value is found by counting back from the newest charge, which is stored in full. This is sound,
+-- because before a new unit is written the head moves past every unit older than the window. So no stored unit is
+-- ever older, as seen from the newest charge, than the longest window used.
 --
 --   tag 1 (5-byte stamps), tag 2 (6-byte stamps):
 --   header, longest (6 bytes), keep (5), capacity (4), head (4), count (4), slots
@@ -18,10 +17,10 @@
 -- keep      largest quota used            head      slot of the oldest unit
 --                                         count     units stored
 
-local MOST_LOG_UNITS = 100000 -- of the largest log
+local MOST_LOG_UNITS = 100000 -- most units of the largest log
 
 make[SLIDING_LOG] = function()
-  local SLOTS = HEADER + 23 -- the slots start behind this byte
+  local SLOTS = HEADER + 23 -- the slots start after this byte
 
   local ring = { most = MOST_LOG_UNITS }
 
@@ -50,7 +49,7 @@ make[SLIDING_LOG] = function()
     if #raw < PREFIX or size <= PREFIX then
       return #raw == size
     end
-    -- The last byte exists, and none after it.
+    -- The value is long enough if its last byte exists and there is none after it.
     return #call('GETRANGE', s.key, decimal(size - 1), decimal(size)) == 1
   end
 
@@ -66,8 +65,8 @@ make[SLIDING_LOG] = function()
     return s.base - (s.base - slot) % 256 ^ s.width
   end
 
-  -- A galloping search from the oldest unit: constant time if few have left since last time,
-  -- logarithmic at worst.
+  -- A galloping search from the oldest unit. It takes constant time if few units have left since the last search,
+  -- and logarithmic time at worst.
   function ring.expired(s, threshold)
     if ring.stamp(s, 0) > threshold then
       return 0
@@ -91,12 +90,12 @@ make[SLIDING_LOG] = function()
     return high
   end
 
-  -- Slots of 5 bytes, oldest first, as slots of 6. Their sixth byte is that of the newest charge,
-  -- or of the 12.7 days before: it is put in front of all slots at once, since unpacking and
-  -- packing each takes ten times as long.
+  -- Converts slots of 5 bytes, oldest first, to slots of 6 bytes. The sixth byte of each is that of the newest
+  -- charge, or that of the 12.7 days before. It is put in front of all slots at once, since unpacking and packing
+  -- each slot takes ten times as long.
   local function widened(slots, s)
     local newest = s.base % 256 ^ 5
-    local low, high = 0, s.count -- find how many are from before
+    local low, high = 0, s.count -- find how many are from the 12.7 days before
     while low < high do
       local middle = floor((low + high) / 2)
       if unpack_int(slots, middle * 5 + 1, 5) > newest then
@@ -113,7 +112,7 @@ make[SLIDING_LOG] = function()
     return prefixed(sub(slots, 1, low * 5), sixth - 1) .. prefixed(sub(slots, low * 5 + 1), sixth)
   end
 
-  -- The stored units as one string of slots of the wanted width, oldest first.
+  -- The stored units as one string of slots of the given width, oldest first.
   local function unroll(s, width)
     if s.count == 0 then
       return ''
@@ -147,8 +146,8 @@ make[SLIDING_LOG] = function()
       .. pack_int(s.count, 4)
   end
 
-  -- n slots from the i-th on, as one string; and the same put back. They may run over
-  -- the ring's end.
+  -- Reads n slots from the i-th on as one string. The slots may continue at the ring's beginning. write_slots
+  -- writes them.
   local function read_slots(s, i, n)
     local from = (s.head + i) % s.capacity
     local first = math.min(n, s.capacity - from)
@@ -168,20 +167,20 @@ make[SLIDING_LOG] = function()
     end
   end
 
-  -- Returns until when a ring matters, plus up to a sixteenth of its window, so that most charges
-  -- need not set the expiry.
+  -- Returns the time until which a ring matters, plus up to a sixteenth of its window, so that most charges need
+  -- not set the expiry.
   local function matters(newest, longest)
     local t, slack = newest + longest, math.max(1, floor(longest / 16))
     return t + slack - t % slack
   end
 
-  -- Returns the capacity of a ring that is rewritten. It grows by a quarter: a string grown by SETRANGE
+  -- Returns the capacity of a ring that is rewritten. It grows by a quarter. A string that SETRANGE makes longer
   -- would double instead.
   local function grown(capacity, count, keep)
     return math.max(capacity, count, math.min(keep, floor(count * 1.25) + 4))
   end
 
-  -- Rewrites the ring, head first. youngest is the stamp of the last unit.
+  -- Rewrites the ring with the head in slot 0. youngest is the stamp of the last unit.
   local function write_ring(s, slots, youngest)
     s.capacity = grown(s.capacity or 0, s.count, s.keep)
     s.head = 0
@@ -202,7 +201,7 @@ make[SLIDING_LOG] = function()
     write_ring(s, concat(pieces), s.newest)
   end
 
-  -- Removes units after those that have left, which move up to close the gap.
+  -- Removes the units that follow those that have left the window; the latter move up to close the gap.
   local function write_given(s)
     if s.inherited then
       return write_released(s, { { from = s.left, units = s.given } })
@@ -232,14 +231,14 @@ make[SLIDING_LOG] = function()
     expire(s, matters(s.newest, s.longest))
   end
 
-  -- Inserts units of the past at their times, from the youngest on, until there are s.keep units,
-  -- which bounds the work. Whole ranges of slots are copied.
+  -- Inserts units of the past at their times, from the youngest on, until there are s.keep units, which bounds the
+  -- work. Whole ranges of slots are copied.
   local function write_past(s)
     local stamps, units, youngest = s.past.stamps, s.past.units, ring.log.youngest(s)
     local width = math.max(s.width or 5, width_for(s.longest))
     local stored = unroll(s, width)
     local pieces, room, to = {}, s.keep, s.count
-    -- The stored units behind the from-th, up to the to-th, as far as there is room.
+    -- The stored units from unit number "from" up to "to", as far as there is room.
     local function piece(from)
       local some = math.min(room, to - from)
       room = room - some
@@ -281,7 +280,7 @@ make[SLIDING_LOG] = function()
 
   local p = new_state() -- of the current key
 
-  -- Writes a ring anew: the slots kept, oldest first, and behind them units charged now.
+  -- Writes a new ring: the kept slots, oldest first, followed by the units charged now.
   local function write_plainly(key, cost, rule, tag, slots, kept, capacity)
     local count, width = kept + cost, tag + 4
     capacity = grown(capacity, count, rule.quota)
@@ -293,16 +292,16 @@ make[SLIDING_LOG] = function()
     return front
   end
 
-  -- Nearly all requests are for units that are free, of a key that is new, or has a ring that is used
-  -- under one limit only and has no offset. These are decided here, on the fast path. A short ring,
-  -- which has been read whole, is written up to the new slot, or anew if it has no room; of a longer one
-  -- that has room, the slot and the fields in front are written in place.
+  -- Nearly all requests are for units that are free, of a key that is new, or whose ring is used under one limit
+  -- only and has no offset. These are decided here, on the fast path. A short ring has been read whole. It is
+  -- written up to the new slot, or completely if it has no room. For a longer ring that has room, the slot and the
+  -- fields in front are written in place.
   function ring.plain(key, cost, rule)
     local raw, now, window = read_state(key), clock, rule.window
     seen_key, seen = key, raw
     if raw == '' and cost <= rule.quota then
       return write_plainly(key, cost, rule, width_for(window) - 4, '', 0, 0)
-    elseif #raw < SLOTS then -- no ring
+    elseif #raw < SLOTS then -- not a ring
       return
     end
     local tag, a, b, c, d, e, f, g, h, i, j, k, l, m, n = byte(raw, 1, HEADER)
@@ -335,7 +334,7 @@ make[SLIDING_LOG] = function()
       local slots = sub(raw, SLOTS + head * width + 1, SLOTS + (head + first) * width) .. sub(raw, SLOTS + 1, SLOTS + (count - first) * width)
       return write_plainly(key, cost, rule, tag, slots, count, capacity)
     elseif slot + cost > capacity or (not is_short and put ~= call and #call('GETRANGE', key, decimal(size - 1), decimal(size)) ~= 1) then
-      return -- or it is damaged, which the general path reports
+      return -- the slots wrap around, or the ring is damaged, which the general path reports
     end
 
     e, f, g, h = four_bytes(head)
@@ -349,7 +348,7 @@ make[SLIDING_LOG] = function()
     else
       local written = put('SETRANGE', key, decimal(SLOTS + slot * width), stamps)
       if written and written ~= size then
-        return -- as above
+        return -- damaged, as above
       end
       put('SETRANGE', key, '0', front)
     end

@@ -1,15 +1,15 @@
--- The sliding log as a sorted set, which is the common way: larger and slower than the ring, but it
--- can be inspected with ZRANGE, and the ring is compared with it.
+-- The sliding log as a sorted set, which is the common encoding elsewhere. It is larger and slower than the ring,
+-- but it can be inspected with ZRANGE, and the ring is compared with it.
 --
--- A part of the script that decides; numbers.lua says in which order the parts stand.
+-- Part of the decision script; numbers.lua lists the parts in their order.
 --
 --   takes  numbers; of state.lua the marks, expire, decimal, make; sliding_log
 --   gives  make[SLIDING_LOG_ZSET]
 --
--- A member for each unit, scored with its time stamp. Its name is the stamp and a number to tell
--- units of the same µs apart. The fields of a string's header are separate members, the marks, with
--- scores below any stamp: all but the offset's are negative, for that reason. (A stamp is Redis's time
--- and the offset, or more.)
+-- There is a member for each unit, scored with its time stamp. The member's name is the stamp and a number that
+-- tells units of the same µs apart. The fields of a string's header are separate members, the marks, with scores
+-- below any stamp: for that reason all scores but the offset's are negative. (A stamp is at least Redis's time plus
+-- the offset, so the offset is no larger.)
 --
 --   tag 6 (not stored: it is the type, and the member OFFSET)
 
@@ -31,7 +31,7 @@ make[SLIDING_LOG_ZSET] = function()
     return floor(math.max(0, math.min(s.base, score)))
   end
 
-  -- Of a damaged state even the marks' scores may be above it.
+  -- In a damaged state even the scores of marks may be above the threshold.
   function zset.expired(s, threshold)
     return math.max(0, call('ZCOUNT', s.key, '-inf', decimal(threshold)) - MARKS)
   end
@@ -44,7 +44,7 @@ make[SLIDING_LOG_ZSET] = function()
     )
   end
 
-  -- Removes n units from one on, the oldest being 0.
+  -- Removes n units from unit number "from" on; the oldest is number 0.
   local function drop(s, from, n)
     if n > 0 then
       call('ZREMRANGEBYRANK', s.key, decimal(MARKS + from), decimal(MARKS + from + n - 1))
@@ -67,10 +67,10 @@ make[SLIDING_LOG_ZSET] = function()
     end
   end
 
-  -- Adds units of the past, the youngest first, up to s.keep units, which bounds the work.
+  -- Adds units of the past, the youngest first, until there are s.keep units, which bounds the work.
   local function add_past(s)
     local stamps, units, youngest = s.past.stamps, s.past.units, zset.log.youngest(s)
-    s.base = s.newest -- from here on the units of the past are among those stored
+    s.base = s.newest -- from here on the stored units include units of the past
     for i = 1, #stamps do
       local younger = s.count - zset.log.up_to(s, stamps[i])
       local some = math.min(units[i], math.max(0, s.keep - younger))
@@ -101,7 +101,7 @@ make[SLIDING_LOG_ZSET] = function()
     end
     if s.given > 0 then
       local ranges = s.released or { { from = s.left, units = s.given } }
-      for i = #ranges, 1, -1 do -- from the end, so that the others keep their ranks
+      for i = #ranges, 1, -1 do -- from the end, so that the units of the other ranges keep their ranks
         drop(s, ranges[i].from, ranges[i].units)
       end
       mark(s)

@@ -1,6 +1,5 @@
-// Package lua holds the scripts that run in Redis, and the numbers that Go and
-// the scripts must agree on. It has no logic of its own: what the scripts do is
-// written, and explained, in the .lua files beside this one.
+// Package lua holds the scripts that run in Redis, and the numbers on which Go and the scripts must agree. It has
+// no logic of its own: the scripts and their explanations are in the .lua files beside this one.
 //
 //	numbers.lua         exact integers, bytes
 //	state.lua           the common part of every key's state: clock, expiry
@@ -50,9 +49,9 @@ func decide() string {
 // keys, arguments and reply are described at the top of frame.lua.
 func DecideScript() string { return decide() + "\nreturn decide(KEYS, ARGV)\n" }
 
-// DecideLibrary is the same as a library with one function (Redis 7), both of the given name. A
-// script creates its functions again in every run; a library creates them once, when it is loaded,
-// so that a decision costs a fraction of Redis's time.
+// DecideLibrary is the same as a library with one function (Redis 7); both have the given name. A script creates
+// its functions again in every run. A library creates them once, when it is loaded, so a decision costs a fraction
+// of Redis's time.
 func DecideLibrary(name string) string {
 	return "#!lua name=" + name + "\n" + decide() + "\nredis.register_function('" + name + "', decide)\n"
 }
@@ -80,27 +79,26 @@ const (
 	Peek = 2
 	// Refund takes back units of an earlier charge, as far as they still count.
 	Refund = 3
-	// Forget makes the key as if never used.
+	// Forget makes the key as if it had never been used.
 	Forget = 4
-	// Charge charges units that were granted earlier without Redis, whether or not they fit; once.
+	// Charge charges, once, units that were granted earlier without Redis, whether or not they fit.
 	Charge = 5
-	// Lease charges units in advance for one process, as far as there are enough.
+	// Lease charges units in advance for one process, as far as enough are free.
 	Lease = 6
 	// Slots tells Redis how many units of a concurrency limit a process holds, or that the process
 	// is alive.
 	Slots = 7
-	// Hold charges the cost if it fits, for something whose cost is known only at its end.
+	// Hold charges the cost if it fits, for work whose cost is known only when it is done.
 	Hold = 8
-	// HoldUpTo charges as much of the cost as fits, in the same way.
+	// HoldUpTo charges as much of the cost as fits, for the same purpose.
 	HoldUpTo = 9
-	// Settle corrects the charge of a hold to what was used; once.
+	// Settle corrects, once, the charge of a hold to what was used.
 	Settle = 10
 	// Extend makes a hold end later.
 	Extend = 11
 )
 
-// SlotsAsKnown, in place of a number of units, does not change the units that a process is known to
-// hold.
+// SlotsAsKnown, in place of a number of units, leaves the number of units that a process is known to hold as it is.
 const SlotsAsKnown = 1<<48 - 1
 
 // LongestSlot is the longest TTL of a process's units, in µs.
@@ -108,58 +106,57 @@ const LongestSlot = 600_000_000
 
 // The lengths of parts of the packed argument, in bytes.
 const (
-	// RuleBytes is the length of a rule, of which the last DialBytes are its algorithm's
-	// parameters.
+	// RuleBytes is the length of a rule. Its last DialBytes are the algorithm's parameters.
 	RuleBytes = 15 + DialBytes
 	DialBytes = 28
 )
 
-// The form of a packed entry: its operation, plus these.
+// The form of a packed entry is its operation plus these flags.
 const (
 	SameKey  = 8
 	HasGroup = 16
 	LongCost = 32
 	HasCount = 64
-	// FurtherOperation stands for 8 in an operation from 8 on.
+	// FurtherOperation replaces the 8 in an operation from 8 on.
 	FurtherOperation = 128
 )
 
-// GivesBack, added to a rule's algorithm, says that holds that are not settled are given back at
+// GivesBack, added to the code of a rule's algorithm, means that holds which are not settled are given back at
 // their end.
 const GivesBack = 128
 
-// The largest limits that a log can hold, as a ring and as a sorted set. An entry may write that
-// many units, which blocks Redis for some 10 to 20 ms. Larger limits need another algorithm.
+// The largest limits that a log can hold, as a ring and as a sorted set. An entry may write that many units, which
+// blocks Redis for some 10 to 20 ms. Larger limits need another algorithm.
 const (
 	MaxLogUnits     = 100_000
 	MaxLogZSetUnits = 5_000
 )
 
-// LongestLease is the longest that a lease may last, in µs.
+// LongestLease is the longest time that a lease may last, in µs.
 const LongestLease = 1_000_000
 
 const (
-	// LongestHold is the longest that a hold may last without being extended, in µs.
+	// LongestHold is the longest time that a hold may last without being extended, in µs.
 	LongestHold = 86_400_000_000
 	// LateHold is how long after its end a hold may still be settled, in µs.
 	LateHold = 600_000_000
-	// MaxHolds is the most holds of a key that may be open at the same time.
+	// MaxHolds is the largest number of holds of a key that may be open at the same time.
 	MaxHolds = 1000
 )
 
 const (
-	// NotAfterStep is the unit, in µs, of the time between the packed base and an
-	// entry's not-after.
+	// NotAfterStep is the unit, in µs, in which the packed argument gives the time between the base and an entry's
+	// not-after.
 	NotAfterStep = 64
 	// NoNotAfter means that an entry has no not-after.
 	NoNotAfter = 1<<16 - 1
 	// MaxCount is the largest count of an entry.
 	MaxCount = 1<<24 - 1
-	// MaxUnits is the most units of a pair of a Charge.
+	// MaxUnits is the largest number of units in a pair of a Charge.
 	MaxUnits = 1<<48 - 1
 )
 
-// The outcomes of an entry that are not numbers of units: those of the same names in package remote.
+// The outcomes of an entry that are not numbers of units. Package remote has a Status of the same name for each.
 const (
 	Expired    = -1
 	Unreadable = -2

@@ -1,9 +1,8 @@
--- Numbers. Lua has only doubles; every integer here stays below 2^53, where doubles are exact (law
--- 10). Bytes are big-endian. Only string.byte and string.char are used: some servers have no struct
--- library.
+-- Numbers. Lua has only doubles. Every integer here stays below 2^53, where doubles are exact (law 10). Bytes are
+-- big-endian. Only string.byte and string.char are used, because some servers have no struct library.
 --
--- The first part of the script that decides. Its parts are one Lua chunk, joined by lua.go: locals
--- of a part are visible in all later ones. They stand in this order:
+-- This is the first part of the decision script. The parts are one Lua chunk, joined by lua.go: the locals of a
+-- part are visible in all later parts. They stand in this order:
 --
 --   numbers, state, sliding_log, log_ring, log_zset, sliding_counter, gcra, fixed_window, concurrent,
 --   lease, hold, frame
@@ -13,8 +12,8 @@
 --          run; unpack_int, unpack_time, pack_int, pack_time, bytes_of, divide_up, whole, muldiv,
 --          muldiv_up
 
--- Set at the beginning of the first run: while a library of functions is loaded, Redis hides
--- these from it.
+-- These are set at the beginning of the first run: while a library of functions is being loaded, Redis hides them
+-- from it.
 local byte, char, sub, rep, find, gsub, format, concat, floor, call, pcall
 
 local function import()
@@ -23,8 +22,8 @@ local function import()
   call, pcall = redis.call, redis.pcall
 end
 
--- The unsigned integer in the w bytes (up to 7) of text that start at position from. It is
--- unrolled, because this and pack_int are most of the cost of a decision.
+-- The unsigned integer in the w bytes (up to 7) of text that start at position from. The loop is unrolled, because
+-- this function and pack_int are most of the cost of a decision.
 local function unpack_int(text, from, w)
   local n, b, c, d, e, f, g = byte(text, from, from + w - 1)
   if b then n = n * 256 + b end
@@ -36,7 +35,7 @@ local function unpack_int(text, from, w)
   return n
 end
 
--- The same for 7 bytes: most numbers are times.
+-- The same for 7 bytes, because most numbers are times.
 local function unpack_time(text, from)
   local a, b, c, d, e, f, g = byte(text, from, from + 6)
   return (((((a * 256 + b) * 256 + c) * 256 + d) * 256 + e) * 256 + f) * 256 + g
@@ -65,8 +64,8 @@ local function pack_int(n, w)
   return sub(text, 8 - w)
 end
 
--- A number's 7 bytes. Many times have their upper four bytes, which change every 17 s, in
--- common with the last one.
+-- A number's 7 bytes. Many times share their upper four bytes, which change every 17 s, with the time before, so
+-- these are kept.
 local high, high_a, high_b, high_c, high_d = -1, 0, 0, 0, 0
 local function bytes_of(n)
   local low = n % 16777216
@@ -91,7 +90,7 @@ local function pack_time(n)
   return char(bytes_of(n))
 end
 
--- x/m rounded up, for whole numbers. Without a call of math.ceil.
+-- x/m rounded up, for whole numbers, without a call of math.ceil.
 local function divide_up(x, m)
   local r = x % m
   if r == 0 then
@@ -100,7 +99,7 @@ local function divide_up(x, m)
   return (x - r) / m + 1
 end
 
--- Returns the whole number from 0 to 2^53 in a text, or nothing if it is none.
+-- Returns the whole number, from 0 to below 2^53, that a text stands for, or nothing if it is no such number.
 local function whole(text)
   local n = type(text) == 'string' and tonumber(text)
   if n and n >= 0 and n < 9007199254740992 and n % 1 == 0 then
@@ -132,7 +131,7 @@ local function muldiv(x, y, m)
   return quotient, remainder
 end
 
--- As muldiv, rounded up.
+-- The quotient of muldiv, rounded up.
 local function muldiv_up(x, y, m)
   local quotient, remainder = muldiv(x, y, m)
   if remainder > 0 then

@@ -1,9 +1,8 @@
--- Sliding counter: k+1 counts of sub-windows of length window/k, aligned to the
--- epoch: the current one, the k-1 before it, and the oldest, which the window
--- overlaps in part. Sub-window number i holds the times t with
--- floor(t*k/window) = i; its count stands at position i mod (k+1).
+-- Sliding counter: k+1 counts of sub-windows of length window/k, aligned to the epoch: the current one, the k-1
+-- before it, and the oldest, which the window overlaps in part. Sub-window number i holds the times t with
+-- floor(t*k/window) = i; its count is at position i mod (k+1).
 --
--- A part of the script that decides; numbers.lua says in which order the parts stand.
+-- Part of the decision script; numbers.lua lists the parts in their order.
 --
 --   takes  numbers; state.lua
 --   gives  make[SLIDING_COUNTER]
@@ -12,26 +11,28 @@
 --             (rounded up; k = 1 is the well-known two-counter estimate)
 --   strict:   used = all k+1 counts
 --
--- The most that can pass (law 1), considered at the last grant of any window of length W:
---   strict    All units of the window lie in the k+1 counted sub-windows: N.
---   estimate  The window's units lie in the newest k sub-windows, counted in full, and
---             in the oldest, which granted at most N. Of that one some part still
---             overlaps, else none of its units were in the window, so it counts for at
---             least 1 and leaves N-1 for the others: 2N-1, for every k. A window of
---             length W(1-1/k) touches k sub-windows only, all counted in full: N.
--- Strict returns capacity when a whole sub-window has left, up to W/k late: under constant load it
--- grants N in every k+1 sub-windows, N*k/(k+1) per W.
+-- The most units that can pass (law 1), considered at the last grant in any window of length W:
+--
+--   strict    All units of the window are in the k+1 counted sub-windows: N.
+--   estimate  The window's units are in the newest k sub-windows, which are counted in full, and
+--             in the oldest, which granted at most N. If any of the window's units are in the
+--             oldest, some part of it still overlaps. So it counts for at least 1 and
+--             leaves N-1 for the others: 2N-1, for every k. A window of length W(1-1/k)
+--             touches only k sub-windows, which are all counted in full: N.
+--
+-- Strict returns capacity when a whole sub-window has left, up to W/k late. Under constant load it grants N in
+-- every k+1 sub-windows, which is N*k/(k+1) per W.
 --
 --   tag 3: header, k (2 bytes), bytes per count (1), window (6), total (6), counts
 
 make[SLIDING_COUNTER] = function()
-  local COUNTS = HEADER + 15 -- the counts start behind this byte
+  local COUNTS = HEADER + 15 -- the counts start after this byte
   local MOST_K, WIDEST = 256, 6
 
   local counter = {}
 
-  -- The number of the sub-window of time t, and how far into it t is, in units of 1/window of a
-  -- sub-window. t*k would exceed 2^53; t mod window times k does not.
+  -- The number of the sub-window of time t, and how far into it t is, in units of 1/window of a sub-window. t*k
+  -- would exceed 2^53; (t mod window)*k does not.
   local function sub_window(t, rule)
     local in_window = t % rule.window
     local scaled = in_window * rule.k
@@ -39,7 +40,7 @@ make[SLIDING_COUNTER] = function()
     return index, scaled % rule.window
   end
 
-  -- The first whole µs that lies at least f (of window) into sub-window index.
+  -- The first whole µs that is at least f/window into sub-window number index.
   local function time_of(index, f, rule)
     local in_window = index % rule.k
     return (index - in_window) / rule.k * rule.window + math.ceil((in_window * rule.window + f) / rule.k)
@@ -53,12 +54,12 @@ make[SLIDING_COUNTER] = function()
     return w
   end
 
-  -- The count of sub-window index; it must be one of the k+1 that s holds.
+  -- The count of sub-window number index, which must be one of the k+1 that s holds.
   local function count_of(s, index, rule)
     return unpack_int(s.counts, index % (rule.k + 1) * s.width + 1, s.width)
   end
 
-  -- The counts with the bytes of the positions from that of index on replaced.
+  -- Replaces the bytes of the counts from the position of sub-window number index on.
   local function replace(s, index, rule, text)
     local from = index % (rule.k + 1) * s.width
     s.counts = sub(s.counts, 1, from) .. text .. sub(s.counts, from + #text + 1)
@@ -76,7 +77,7 @@ make[SLIDING_COUNTER] = function()
     s.counts, s.width = concat(wide), width
   end
 
-  -- The units that count now.
+  -- The number of units that count now.
   local function counted(s, rule)
     local used = s.total
     if used > 0 and not rule.strict then
@@ -92,12 +93,12 @@ make[SLIDING_COUNTER] = function()
 
   counter.recount = count_free
 
-  -- The first whole µs of the sub-window that t lies in.
+  -- The first whole µs of the sub-window that contains t.
   function counter.start(t, rule)
     return time_of((sub_window(t, rule)), 0, rule)
   end
 
-  -- Computes the counts from units that were counted otherwise.
+  -- Computes the counts from inherited units, which were counted in another way.
   local function recount(s, rule)
     local from = s.inherited
     s.total = 0
@@ -131,8 +132,8 @@ make[SLIDING_COUNTER] = function()
     s.newest_index = s.index
   end
 
-  -- The counts of a state, at their place in it, with those of the sub-windows that have begun since its newest charge
-  -- cleared; and their total.
+  -- Returns a state in which the counts of the sub-windows that have begun since its newest charge are cleared,
+  -- with all counts in their places; and their total.
   local function clear_begun(raw, newest, rule)
     local k, index, newest_index = rule.k, rule.index, sub_window(newest, rule)
     p.index, p.newest_index, p.width = index, newest_index, rule.width
@@ -148,16 +149,16 @@ make[SLIDING_COUNTER] = function()
     return sub(raw, 1, COUNTS) .. p.counts, p.total
   end
 
-  -- Most requests are for units that are free, of a key that is new, or was charged under the same limit
-  -- before and has no offset. These are decided here, on the fast path.
+  -- Most requests are for units that are free, of a key that is new, or that was charged before under the same
+  -- limit and has no offset. These are decided here, on the fast path.
   local function plain(key, cost, rule)
     local raw, now, width = pcall('GET', key) or '', clock, rule.width
     if now < rule.start or now >= rule.finish then
       local index = sub_window(now, rule)
       rule.index, rule.start, rule.finish = index, time_of(index, 0, rule), time_of(index + 1, 0, rule)
       rule.ends = time_of(index + rule.k + 1, 0, rule)
-      rule.place = COUNTS + index % (rule.k + 1) * width -- the current count stands behind this byte
-      rule.oldest = COUNTS + (index + 1) % (rule.k + 1) * width -- and the oldest
+      rule.place = COUNTS + index % (rule.k + 1) * width -- the current count is after this byte
+      rule.oldest = COUNTS + (index + 1) % (rule.k + 1) * width -- and the oldest count after this one
     end
     local counts, total = raw, 0
     if #raw == rule.bytes then
@@ -173,7 +174,7 @@ make[SLIDING_COUNTER] = function()
       end
     elseif raw == '' then
       counts = rule.unused
-    else -- another limit's, or no counter
+    else -- another limit's counter, or no counter
       seen_key, seen = key, raw
       return
     end
@@ -184,7 +185,7 @@ make[SLIDING_COUNTER] = function()
       local _, into = sub_window(now, rule)
       used = used - oldest + muldiv_up(oldest, rule.window - into, rule.window)
     end
-    if used > rule.quota or total < oldest then -- it does not fit, or the total is damaged
+    if used > rule.quota or total < oldest then -- the cost does not fit, or the total is damaged
       seen_key, seen = key, raw
       return
     end
@@ -242,13 +243,13 @@ make[SLIDING_COUNTER] = function()
       algorithm = counter, quota = quota, window = window, k = k, width = width, plain = plain, bytes = COUNTS + (k + 1) * width,
       plain_give = plain_give, most_plain = quota, unused = rep('\0', COUNTS + (k + 1) * width),
       strict = byte(packed, dials + 2) == 1, dims = pack_int(k, 2) .. char(width) .. pack_int(window, 6),
-      index = 0, start = 0, finish = 0, ends = 0, place = 0, oldest = 0, -- of the sub-window that was last used by plain
+      index = 0, start = 0, finish = 0, ends = 0, place = 0, oldest = 0, -- of the sub-window that plain used last
     }
   end
 
-  -- The sum of the counts is not compared with the total, which would take longer than everything
-  -- else. Under estimate, as many units as are counted may lie in the part of the oldest sub-window
-  -- that is not.
+  -- The sum of the counts is not compared with the total, because that would take longer than everything else.
+  -- Under estimate, the part of the oldest sub-window that does not count may hold as many units as count: hence
+  -- the factor 2.
   function counter.read(s)
     if #s.raw == PREFIX then
       s.raw = call('GETRANGE', s.key, '0', decimal(COUNTS + (MOST_K + 1) * WIDEST))
@@ -279,7 +280,7 @@ make[SLIDING_COUNTER] = function()
       s.width, s.counts = byte(raw, HEADER + 3), sub(raw, COUNTS + 1)
       widen(s, rule, width) -- the limit may have grown beyond what a count can hold
     else
-      -- New, or another algorithm's, or counted in other sub-windows.
+      -- The key is new, or has another algorithm's state, or was counted in other sub-windows.
       if s.tag ~= 0 then
         s.inherited = inherit(s, rule, s.tag == TAG_COUNTER and s.total or MOST_LIMITS * rule.quota)
         s.total = s.inherited.units
@@ -292,8 +293,8 @@ make[SLIDING_COUNTER] = function()
     end
 
     if s.total > 0 then
-      -- Sub-windows that the window no longer touches. Their positions are those of
-      -- the sub-windows that have begun since.
+      -- Subtract the sub-windows that the window no longer touches. Their positions are those of the sub-windows
+      -- that have begun since.
       if s.index - s.newest_index > rule.k then
         s.total = 0
       else
@@ -311,7 +312,7 @@ make[SLIDING_COUNTER] = function()
 
   function counter.wait(s, rule, cost)
     local room = rule.quota - cost
-    local later = s.total -- the units in sub-windows from index-k on
+    local later = s.total -- the units in sub-window index-k and later
     local index = s.index
     while true do
       local oldest = 0
@@ -322,7 +323,7 @@ make[SLIDING_COUNTER] = function()
         return math.max(0, time_of(index, 0, rule) - s.now)
       end
       if not rule.strict and later - oldest <= room then
-        local excess = later - room -- of the oldest, to be weighed away
+        local excess = later - room -- units of the oldest that must be weighted away
         return math.max(0, time_of(index, muldiv_up(rule.window, excess, oldest), rule) - s.now)
       end
       later = later - oldest
@@ -337,8 +338,8 @@ make[SLIDING_COUNTER] = function()
     s.free = s.free - cost
   end
 
-  -- Nothing of a charge that is a window old, though the oldest sub-window may still count: a rule of another
-  -- algorithm may have forgotten it, and then these are the units of others.
+  -- Gives back nothing of a charge that is a window old, though the oldest sub-window may still count. A rule with
+  -- another algorithm may have forgotten that charge, and the units counted there are then those of other charges.
   function counter.give(s, rule, stamp, _, units)
     local index = sub_window(stamp, rule)
     if s.total == 0 or stamp <= s.now - rule.window or index > s.newest_index then
@@ -351,7 +352,7 @@ make[SLIDING_COUNTER] = function()
     return units
   end
 
-  -- Charges made at the same time give back as one.
+  -- Charges made at the same time are given back together.
   function counter.release(s, rule, stamps, _, units)
     local given, i = 0, 1
     while stamps[i] do
@@ -359,7 +360,7 @@ make[SLIDING_COUNTER] = function()
       while stamps[i] == stamp do
         sum, i = sum + units[i], i + 1
       end
-      if stamp <= s.newest then -- or else the key no longer knows of it
+      if stamp <= s.newest then -- otherwise the key no longer knows of the charge
         given = given + counter.give(s, rule, stamp, sum, sum)
       end
     end
@@ -390,8 +391,7 @@ make[SLIDING_COUNTER] = function()
   function counter.write(s, rule)
     local total = s.total
     if s.newest_index ~= s.index then
-      -- Units were given back without a charge now: the counts are still those of the newest
-      -- charge.
+      -- Units were given back without a charge now, so the counts are still those at the newest charge.
       total = 0
       for i = s.newest_index - rule.k, s.newest_index do
         total = total + count_of(s, i, rule)
@@ -406,8 +406,7 @@ make[SLIDING_COUNTER] = function()
     store(s, value, s.now + counter.reset(s, rule))
   end
 
-  -- The newest sub-window with units is that of the newest charge, unless those were
-  -- given back.
+  -- The newest sub-window with units is that of the newest charge, unless that charge's units were given back.
   function counter.reset(s, rule)
     if s.total == 0 then
       return 0
@@ -419,7 +418,7 @@ make[SLIDING_COUNTER] = function()
     return time_of(last + rule.k + 1, 0, rule) - s.now
   end
 
-  -- The units of each sub-window at its end.
+  -- Reports the units of each sub-window as charged at its end.
   function counter.past(s, _, _, add)
     local raw = s.raw
     local old, width = { k = unpack_int(raw, HEADER + 1, 2), window = unpack_int(raw, HEADER + 4, 6) }, byte(raw, HEADER + 3)

@@ -1,42 +1,42 @@
--- Sliding log: the time stamp of every unit. It is exact: a unit has left when it is one window
--- old, and a cost fits when enough have left.
+-- Sliding log: the time stamp of every unit. It is exact: a unit leaves when it is one window old, and a cost fits
+-- when enough units have left.
 --
--- A part of the script that decides; numbers.lua says in which order the parts stand.
+-- Part of the decision script; numbers.lua lists the parts in their order.
 --
 --   takes  numbers; of state.lua made, code_of, inherit, since
 --   gives  sliding_log(encoding), which makes the algorithm of an encoding
 --
--- Decisions are right for any limit and window, whichever limit wrote the log, so two versions of a
--- service with different limits agree and never convert the key. It keeps what the largest of them
--- needs: "keep" units of "longest" time.
+-- Decisions are right for any limit and window, whichever limit wrote the log. So two versions of a service with
+-- different limits agree, and never convert the key. The log keeps the units that the largest of the limits needs:
+-- "keep" units, for the time "longest".
 --
 -- An encoding stores the units: log_ring.lua, log_zset.lua. An encoding is a table of functions:
 --
---   read(s)              sets s.count, the units stored, s.longest and s.keep. Returns
+--   read(s)              sets s.count, the number of units stored, s.longest and s.keep. Returns
 --                        whether they can be right
---   stamp(s, i)          the time stamp of the i-th stored unit, the oldest being 0
+--   stamp(s, i)          the time stamp of the i-th stored unit; the oldest is number 0
 --   expired(s, threshold)
 --                        how many stored units have a stamp up to threshold
---   write(s, rule)       writes s.added units charged now; or takes out the s.given
---                        units behind the s.left ones that have left; or takes out the units
---                        of s.released, which has ranges of them: where one begins, and how
---                        many they are; or puts those of s.past in their places: the units at
---                        each of its stamps
---   most                 units of the largest log
+--   write(s, rule)       does one of four things. It adds s.added units charged now. Or it removes
+--                        the s.given units that follow the s.left units that have left the
+--                        window. Or it removes the units of s.released, a list of ranges: where each
+--                        begins, and its number of units. Or it inserts the units of s.past in
+--                        their places: a number of units for each of its stamps
+--   most                 the number of units of the largest log
 --
 -- The stamps of a damaged state may be in any order, but are never above s.base.
 
 local function sliding_log(encoding)
   local log = { read = encoding.read, write = encoding.write }
 
-  -- The units that count now, under the rule's own window.
+  -- The number of units that count now, under the rule's own window.
   local function live(s)
     return s.count - s.left - s.given + s.added
   end
 
   local function stamp(s, i)
     if i >= s.count then
-      return s.now -- taken in this run
+      return s.now -- charged in this run
     elseif s.inherited then
       local inherited, g = s.inherited, 1
       while g < inherited.groups and inherited.up_to[g] < s.count - i do
@@ -47,7 +47,7 @@ local function sliding_log(encoding)
     return encoding.stamp(s, i)
   end
 
-  -- How many stored units have a stamp up to threshold.
+  -- The number of stored units with a stamp up to threshold.
   function log.up_to(s, threshold)
     if s.count == 0 or s.base <= threshold then
       return s.count
@@ -65,7 +65,7 @@ local function sliding_log(encoding)
   end
 
   function log.look(s, rule)
-    s.base = s.newest -- of the newest charge stored
+    s.base = s.newest -- the time of the newest charge stored
     if s.tag ~= 0 and made[code_of[s.tag]] == log then
       s.longest, s.keep = math.max(s.longest, rule.window), math.max(s.keep, rule.quota)
     else
@@ -89,8 +89,8 @@ local function sliding_log(encoding)
     s.free = s.free - cost
   end
 
-  -- Gives back the oldest units that count, not those of the charge: these would have left first,
-  -- so the remaining units leave no earlier than they should.
+  -- Gives back the oldest units that count, and not the units of the charge itself. The oldest would have left
+  -- first, so the remaining units leave no earlier than they should.
   function log.give(s, rule, at, _, units)
     if at <= s.now - rule.window then
       return 0
@@ -100,7 +100,7 @@ local function sliding_log(encoding)
     return units
   end
 
-  -- Gives back units of the charges made at these stamps: see release in hold.lua.
+  -- Gives back the units of the charges made at these stamps: see release in hold.lua.
   function log.release(s, rule, stamps, _, units)
     local wanted, order = {}, {}
     for i = 1, #stamps do
@@ -129,8 +129,8 @@ local function sliding_log(encoding)
     return s.given
   end
 
-  -- All units are kept, up to the bound of charges. If only the newest were kept that the limit counts,
-  -- too few would remain when some are given back later, and for a larger limit.
+  -- All units are kept, up to the bound of charges. If only the newest units that the limit counts were kept, too
+  -- few would remain when some are given back later, and for a larger limit.
   function log.charge(s, rule, stamps, units)
     local charged, past = 0, { stamps = {}, units = {} }
     for i = 1, #stamps do
@@ -146,7 +146,7 @@ local function sliding_log(encoding)
     return charged
   end
 
-  -- The stamp of the youngest unit once those of the past are there.
+  -- The stamp of the youngest unit after the units of the past have been added.
   function log.youngest(s)
     local youngest = s.past.stamps[1]
     if s.count > 0 then
@@ -159,8 +159,8 @@ local function sliding_log(encoding)
     return s.count + s.added == s.given
   end
 
-  -- Returns how many of the stored units are not needed once s.added more are stored: those older
-  -- than the longest window, and those beyond the newest "keep".
+  -- Returns how many of the stored units are not needed once s.added more are stored: the units older than the
+  -- longest window, and those beyond the newest "keep".
   function log.unneeded(s, rule)
     local gone = s.left
     if s.longest ~= rule.window then
@@ -173,21 +173,21 @@ local function sliding_log(encoding)
     if live(s) == 0 then
       return 0
     end
-    -- The youngest unit need not be the newest charge's: that may have been given back.
+    -- The youngest unit need not be of the newest charge, whose units may have been given back.
     return math.max(0, stamp(s, s.count + s.added - 1) + rule.window - s.now)
   end
 
-  -- The units as they are stored: those of each sub-window of a counter, which gets them at the
-  -- right one; or else groups of the same size, each at the time of its youngest unit.
+  -- Reports the stored units. A counter gets the units of each of its sub-windows as a group, with a stamp in that
+  -- sub-window. Other algorithms get groups of the same size, each at the time of its youngest unit.
   function log.past(s, rule, most, add)
     local units = math.min(most, s.count)
     local size = group_size(units)
     s.base = s.newest
-    -- Of the i-th newest, from 0.
+    -- The stamp of the i-th newest unit, counted from 0.
     local function newest(i)
       return encoding.stamp(s, s.count - 1 - i)
     end
-    local from, left = 0, rule.k and rule.k + 2 -- groups, which a damaged log could exceed
+    local from, left = 0, rule.k and rule.k + 2 -- the number of groups left, which a damaged log could exceed
     while from < units do
       local stamp, to = newest(from), math.min(units, from + size)
       if left then

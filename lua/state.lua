@@ -1,51 +1,50 @@
 -- The state of one key: the common part of all encodings.
 --
--- A part of the script that decides; numbers.lua says in which order the parts stand.
+-- Part of the decision script; numbers.lua lists the parts in their order.
 --
 --   takes  numbers
---   gives  the names of tags, codes and answers; the clock and what is asked (clock, virtual,
+--   gives  the names of tags, codes and answers; the clock and the packed argument (clock, virtual,
 --          read_clock, packed, at, next_number); reading a state (new_state, read_state, open,
 --          sound, keep_time, seen_key, seen) and writing one (put, begin_group, end_group; header,
 --          store, expiry, expire, decimal); the algorithms (make, algorithm, made, code_of) and
---          what a new one starts with (inherit, group_size, since)
+--          what a new algorithm inherits (inherit, group_size, since)
 --
 --   byte  1      tag: encoding and version. 1, 2 sliding log (5- and 6-byte
 --                stamps), 3 sliding counter, 4 GCRA, 5 fixed window. A changed
---                encoding gets a new number; an unknown one is left alone. Tag 6
---                is a sorted set, see log_zset.lua; 7 and 8 are no states, see
---                lease.lua and hold.lua; 9 is what is held at the same time, see
+--                encoding gets a new number; an unknown tag is left alone. Tag 6
+--                is a sorted set, see log_zset.lua; 7 and 8 are not states, see
+--                lease.lua and hold.lua; 9 is the units held at the same time, see
 --                concurrent.lua.
---                0 is never written: in memory it stands for a key that is not there.
+--                0 is never written: in memory it means that the key does not exist.
 --   bytes 2-8    newest: the key's own time of its last charge, µs
 --   bytes 9-15   offset: how far the key's own clock is ahead of Redis's, µs
 --   from 16 on   the algorithm's own fields
 --
--- The key's own clock is Redis's plus the offset. When Redis's clock steps back, so that the key's
--- would fall behind its newest charge, the offset grows by the difference: the key's time continues
--- from there at its normal pace. Nothing is granted again, and nothing is frozen (law 5).
+-- The key's own clock is Redis's clock plus the offset. If Redis's clock steps back so far that the key's clock
+-- would fall behind its newest charge, the offset grows by the difference: the key's time continues from that
+-- charge at its normal pace. Nothing is granted again, and nothing is frozen (law 5).
 --
--- Anyone who can write to Redis can put anything here, and memory can fail. Every state is checked
--- when it is read (see sound, and each algorithm's read): lengths, and every field that says how
--- much to read, to write or to loop. So a damaged value makes its own entry UNREADABLE and no
--- other, and never raises an error, which would end the whole batch (law 7). Single stamps and
--- counts are not checked: they can only make a decision wrong, and numbers computed from them are
--- kept in range.
+-- Anyone who can write to Redis can put anything here, and memory can fail. Every state is checked when it is read
+-- (see sound, and each algorithm's read): its lengths, and every field that says how much to read, to write or to
+-- loop. So a damaged value makes only its own entry UNREADABLE, and never raises an error, which would end the
+-- whole batch (law 7). Single stamps and counts are not checked: they can only make a decision wrong, and numbers
+-- computed from them are kept in range.
 
 local HEADER = 15
--- The tags. What Go knows of these, and of the other numbers that both sides must agree on, is
--- in wire.go and lua.go; a test compares them.
+-- The tags. Those that Go knows, like the other numbers on which both sides must agree, are in wire.go and lua.go;
+-- a test compares them.
 local TAG_LOG, TAG_LONG_LOG, TAG_COUNTER, TAG_GCRA, TAG_FIXED_WINDOW, TAG_LOG_ZSET = 1, 2, 3, 4, 5, 6
 local TAG_LEASES, TAG_HOLDS, TAG_SLOTS = 7, 8, 9
 -- The codes by which rules name algorithms.
 local SLIDING_LOG, SLIDING_COUNTER, GCRA, FIXED_WINDOW, SLIDING_LOG_ZSET, CONCURRENCY = 1, 2, 3, 4, 5, 6
 local NO_OFFSET = '\0\0\0\0\0\0\0'
-local PREFIX = 128 -- bytes read at first: the whole of most states
+local PREFIX = 128 -- bytes read at first: most states are no longer
 
 -- Variables that are set at the beginning of each run.
 local packed, at -- the packed argument and the position in it; see frame.lua
-local header_tag, header_now -- the last header of a charge made now to a key without offset
-local clock, virtual -- Redis's clock in µs; or, virtual, that of a test or a replay
-local seen_key, seen -- what a plain decision (see rule below) has read, and left to open
+local header_tag, header_now -- the last header of a charge made now to a key without an offset
+local clock, virtual -- Redis's clock in µs; if virtual, the clock of a test or a replay
+local seen_key, seen -- the key and value that a plain decision (see rule below) has read and left to open
 
 local function next_number(w)
   at = at + w
@@ -57,16 +56,14 @@ local function read_clock()
   clock, virtual = t[1] * 1000000 + t[2], false
 end
 
--- A whole number as text. Commands also take numbers, but convert them as floating
--- point, which costs as much as a whole command. That is also why the constant
--- arguments of commands are written as text.
+-- A whole number as text. Commands also take numbers, but convert them as floating point, which costs as much as a
+-- whole command. For the same reason the constant arguments of commands are written as text.
 local function decimal(n)
   return format('%d', n)
 end
 
--- What a plain decision (see rule below) calls to write: call, or, while the entries of a group are
--- decided, a function that postpones the call, so that a group of which not all fit writes nothing
--- (law 9).
+-- The function by which a plain decision (see rule below) writes. It is call, or, while the entries of a group are
+-- decided, a function that postpones the call: a group of which not all entries fit writes nothing (law 9).
 local put, begin_group, end_group
 do
   local postponed, n = {}, 0
@@ -80,7 +77,7 @@ do
     put, n = postpone, 0
   end
 
-  -- Makes the postponed calls if all of the group fits.
+  -- Makes the postponed calls if the whole group fits.
   function end_group(fits)
     put = call
     for i = 1, fits and n or 0 do
@@ -89,12 +86,11 @@ do
   end
 end
 
--- The members of a sorted set that hold what the header of a string does. They come first.
+-- The members of a sorted set that stand for the fields of a string's header. They come first.
 local OFFSET, NEWEST, LONGEST, KEEP = '\0offset', '\0newest', '\0longest', '\0keep'
 local MARKS = 4
 
--- The number of a mark whose score is negative. A positive score is accepted, too: earlier states
--- have them.
+-- The number in a mark whose score is negative. A positive score is accepted, too: older states have them.
 local function negated(score)
   if score and sub(score, 1, 1) == '-' then
     score = sub(score, 2)
@@ -107,7 +103,7 @@ end
 local LATEST = 2 ^ 52
 local LONGEST_WINDOW = 31622400000000 -- µs: 366 days
 
--- Returns a table with every field that most states have, so that it is allocated at once.
+-- Returns a table with every field that most states have, so that it is allocated in one step.
 local function new_state()
   return {
     key = '', raw = '', tag = 0, newest = 0, offset = 0, now = 0, rule = false, free = 0,
@@ -116,7 +112,7 @@ local function new_state()
   }
 end
 
--- The first PREFIX bytes of a key, or a table if it is no string.
+-- The first PREFIX bytes of a key's value, or a table if it is not a string.
 local function read_state(key)
   return pcall('GETRANGE', key, '0', '127')
 end
@@ -153,7 +149,7 @@ local function open(s, key)
   return true
 end
 
--- Sets the key's own time.
+-- Sets s.now, the key's own time, and moves the offset if the clock has stepped back.
 local function keep_time(s)
   local key = s.key
   s.now = clock + s.offset
@@ -173,8 +169,8 @@ local function keep_time(s)
   end
 end
 
--- The header of a key without offset that is charged now, which is the usual case. It is kept,
--- because the keys of a batch mostly have the same encoding.
+-- The header of a charge made now to a key without an offset, which is the usual case. It is kept, because the keys
+-- of a batch mostly have the same encoding.
 local function header_of_now(tag)
   if tag ~= header_tag then
     local a, b, c, d, e, f, g = bytes_of(clock)
@@ -190,10 +186,9 @@ local function header(tag, s)
   return header_of_now(tag)
 end
 
--- How long a key lives: until Redis's clock shows t, which is when it can no longer change a
--- decision (law 8). Returns the option of SET and its argument. Under a virtual clock, which runs
--- at another speed than Redis's expiry, keys only live long enough. The result is kept, because the
--- keys of a batch mostly have the same expiry.
+-- The expiry of a key that can no longer change a decision from time t of Redis's clock on (law 8). Returns the
+-- option of SET and its argument. A virtual clock runs at another speed than Redis's expiry, so keys then merely
+-- live long enough. The result is kept, because the keys of a batch mostly have the same expiry.
 local expires, expires_text
 local function expiry(t)
   if virtual then
@@ -205,17 +200,16 @@ local function expiry(t)
   return 'PXAT', expires_text
 end
 
--- Sets the expiry of a state written in place, which matters until the key's own time t.
+-- Sets the expiry of a state that was written in place and matters until the key's own time t.
 local function expire(s, t)
   local option, ms = expiry(t - s.offset)
   call(option == 'PX' and 'PEXPIRE' or 'PEXPIREAT', s.key, ms)
 end
 
--- Writes a whole state that matters until the key's own time t. A key that lasts until then already, as an
--- algorithm may know from the state as it was read (s.lasts; 0: it does not), is written in
--- place: that takes well under half the time of setting its expiry as well. If nothing was
--- charged (units were given back), the key keeps the expiry it has, unless that is too
--- early for the state as it is now counted.
+-- Writes a whole state that matters until the key's own time t. An algorithm may know from the state as it was read
+-- how long the key lasts (s.lasts; 0: unknown). If the key already lasts until t, the state is written in place,
+-- which takes well under half the time of also setting the expiry. If nothing was charged (units were given back),
+-- the key keeps its expiry, unless that is too early for the state as it is now counted.
 local function store(s, value, t)
   if s.charged then
     if s.lasts == t and #value == #s.raw then
@@ -231,64 +225,66 @@ local function store(s, value, t)
   end
 end
 
--- Units of the past are charged whether or not they fit, but only up to MOST_LIMITS times a limit,
--- so that numbers stay small and no mistake locks a key for long.
+-- Units of the past are charged whether or not they fit, but only up to MOST_LIMITS times a limit: so numbers stay
+-- small, and no mistake locks a key for long.
 local MOST_LIMITS = 4
-local MOST_UNITS = MOST_LIMITS * 2 ^ 40 -- of a key: four times the largest limit
+local MOST_UNITS = MOST_LIMITS * 2 ^ 40 -- most units of a key: four times the largest limit
 
 -- The first bytes of answers that are not states, see frame.lua.
 local ANSWER_NUMBERS, ANSWER_ALLOWED, ANSWER_WITH_PARTS = 0, 255, '\254'
 
--- Each algorithm's file stores a function here that creates it, under its code. An algorithm that a
--- batch does not use is not created, which would be a large part of a small batch's cost. The
--- algorithm is a table of functions:
+-- Each algorithm's file stores a function here that creates the algorithm, under its code. An algorithm that a
+-- batch does not use is not created, because that would be a large part of a small batch's cost. The algorithm is a
+-- table of functions:
 --
 --   rule(quota, window, dials)
---                         a rule, as a table; its dials are packed from that position on.
---                         It may have a function plain(key, cost, rule), which decides and
---                         writes (by put) what most requests are, straight through: units that
---                         are free. It returns the answer (see frame.lua), or nothing where there
---                         is more to it: then nothing was decided. It is given costs of up
---                         to most_plain. And a function plain_give(key, rule, stamp,
---                         charged, units), which does in the same way what give does, or,
---                         of what it is given as alike behind these, what release does; it
---                         returns the units given back, the units free, and the time until
---                         the key is as if never used; or nothing, also where the key would be empty
---   read(s, rule)         reads the fields of a state that the algorithm wrote, whichever the
---                         rule's algorithm is. Returns whether they can be right
---   look(s, rule)         takes over what was read, or a state of another algorithm; sets
+--                         a rule, as a table; its dials are packed from the given position on.
+--                         It may have a function plain(key, cost, rule), which decides the most
+--                         common requests, those for units that are free, and writes (by put),
+--                         straight through. It returns the answer (see frame.lua); or nothing if
+--                         the request is not as simple, and then nothing was decided. It is
+--                         called for costs of up to most_plain. A rule may also have a function
+--                         plain_give(key, rule, stamp, charged, units, alike), which does
+--                         what give does in the same way, or, if alike is given, what
+--                         release does. It returns the units given back, the units free, and the
+--                         time until the key is as if never used; or nothing if it has
+--                         decided nothing, also because the key would be empty
+--   read(s, rule)         reads the fields of a state that the algorithm wrote, whichever
+--                         algorithm the rule has. Returns whether they can be right
+--   look(s, rule)         takes over the fields read, or a state of another algorithm; sets
 --                         s.free, the units free now
 --   wait(s, rule, cost)   µs until cost units are free, if nothing else happens
---   turn(s, rule)         µs until leased units must have been spent; most have no such
+--   turn(s, rule)         µs until leased units must have been spent; most algorithms have none
 --   take(s, rule, cost)   charges cost units, at most s.free, in memory
 --   give(s, rule, stamp, charged, units)
---                         gives back units of a charge of that many made at stamp, in
---                         memory, as far as they still count; returns how many whole
---                         ones did, and sets s.changed if anything did. Forgets
---                         nothing else: the clock may step back, and what has left the
---                         window is in it again
+--                         gives back units of a charge of "charged" units made at stamp, in
+--                         memory, as far as they still count; returns how many whole units
+--                         that were, and sets s.changed if anything changed. It forgets
+--                         nothing else: the clock may step back, and units that have left the
+--                         window are then in it again
 --   release(s, rule, stamps, charged, units, alike)
---                         gives back units of each of several charges, one after the other, in
---                         memory: where give would give back others in their place, or
---                         where they take less time together; see release in hold.lua
+--                         gives back units of several charges, one after the other, in
+--                         memory. An algorithm has it if give would give back other units in
+--                         their place, or if doing them together takes less time; see
+--                         release in hold.lua
 --   charge(s, rule, stamps, units)
---                         charges units of the past, in memory: so many at each stamp, the
+--                         charges units of the past, in memory: units[i] at stamps[i], the
 --                         youngest first, as if they had been charged then, however much is
 --                         free; returns how many still count, and sets s.changed if
---                         anything did. The charge is made now all the same, as far as the
---                         key's clock is concerned: what has left by now is forgotten
---   recount(s, rule)      sets s.free after units were given back or charged in memory. Only of an
---                         algorithm that can go on from there: give, charge and take find what
---                         they need in memory, also after each other
+--                         anything changed. For the key's clock the charge is still made
+--                         now: units that have left the window by now are forgotten
+--   recount(s, rule)      sets s.free after units were given back or charged in memory. Only
+--                         algorithms have it whose give, charge and take find all they need
+--                         in memory, also after each other
 --   empty(s)              whether nothing is left to remember
 --   write(s, rule)        writes the state as it is in memory
 --   reset(s, rule)        µs until the key is as if never used
---   codes                 the code by tag, of an algorithm that reads no state of another one
+--   codes                 the code by tag, for an algorithm that reads no other algorithm's states
 --   past(s, rule, most, add)
 --                         from the state as read: calls add(stamp, units) for the units charged
 --                         up to the newest charge, in groups, the newest first, with the latest
---                         time at which they can have been charged. It may leave out all but so
---                         many of the newest; see inherit
+--                         time at which they can have been charged. It may leave out all but
+--                         the newest "most" units; see inherit
 local make = {}
 local made = {}
 
@@ -305,25 +301,23 @@ local code_of = {
   [TAG_FIXED_WINDOW] = FIXED_WINDOW, [TAG_LOG_ZSET] = SLIDING_LOG_ZSET,
 }
 
--- Reads the rest of a state, and returns whether it can be one that this version wrote. The
--- offset is no larger than the newest charge's time: that was read from a clock, which the
--- offset was added to.
+-- Reads the rest of a state, and returns whether this version can have written it. The offset is no larger than the
+-- time of the newest charge: that time is a clock's time plus the offset.
 local function sound(s, rule)
   local code = (rule.algorithm.codes or code_of)[s.tag]
   return code and s.newest < LATEST and s.offset <= s.newest and algorithm(code).read(s, rule)
 end
 
--- When a rule's algorithm changes, the new one starts with the units that the old one may have
--- granted in the last window, each at the latest time that is possible, so the change never grants
--- anything twice.
+-- When a rule's algorithm changes, the new algorithm starts with the units that the old one may have granted in the
+-- last window, each at the latest possible time. So the change never grants anything twice.
 --
--- What it inherits is a table: units, the number, at most so many of the newest; groups, the number
--- of groups in which they come, 1 being the newest; and by group at, the stamp, and up_to, the number of
--- units in it and in the newer ones. So a change costs about the same however many units there are.
+-- The result is a table. units is their number, at most the newest "most" of them. They come in groups, 1 being the
+-- newest; groups is the number of groups. For group g, at[g] is the stamp, and up_to[g] is the number of units in
+-- it and in the newer groups. So a change costs about the same however many units there are.
 --
--- The rule may be the smaller of two that are in force side by side. Then it decides nothing while its limit is
--- full; but it may give units back, or charge some that were used already. So most take over more than fills their
--- limit, MOST_LIMITS times as many: else the larger rule would grant the others again.
+-- The rule may have the smaller limit of two rules in force side by side. While that limit is full, it grants
+-- nothing; but it may give units back, or charge units that were already used. So most algorithms take over more
+-- units than fill their limit, MOST_LIMITS times as many: otherwise the larger rule would grant the rest again.
 local function inherit(s, rule, most)
   local from = { units = 0, groups = 0, at = {}, up_to = {} }
   local too_old = s.newest - (rule.window > 0 and rule.window or s.newest + 1)
@@ -338,7 +332,7 @@ local function inherit(s, rule, most)
   return from
 end
 
--- Groups of inherited units that are not counted by sub-window: at most so many, of the same size.
+-- The size of groups of inherited units that are not counted by sub-window. There are at most 64 groups.
 local function group_size(units)
   return math.max(1, math.ceil(units / 64))
 end

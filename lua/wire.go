@@ -1,10 +1,10 @@
 package lua
 
-// The tags of states: encoding and version, the first byte. See state.lua. A sorted set has no
-// stored tag, since its type identifies it.
+// The tags of states, which are their first byte: encoding and version. See state.lua. A sorted set has no stored
+// tag, since its type identifies it.
 const (
 	TagLog         = 1 // stamps of 5 bytes
-	TagLongLog     = 2 // of 6 bytes
+	TagLongLog     = 2 // stamps of 6 bytes
 	TagCounter     = 3
 	TagGCRA        = 4
 	TagFixedWindow = 5
@@ -17,8 +17,7 @@ const (
 // HeaderBytes is the length of the header of every state but leases: tag, newest and offset.
 const HeaderBytes = 15
 
-// The first byte of the answer to an entry, see frame.lua. Other answers begin with the tag of a
-// state.
+// The first byte of the answer to an entry, see frame.lua. All other answers begin with the tag of a state.
 const (
 	AnswerNumbers   = 0
 	AnswerAllowed   = 255

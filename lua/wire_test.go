@@ -21,8 +21,8 @@ import (
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
-// wire is what the scripts call the numbers that they must agree on with Go, by their names
-// here; "" where a script has no name for one.
+// wire maps the names of the numbers on which Go and the scripts must agree to the names of the same numbers in the
+// scripts. It has "" for a number that has no name in the scripts.
 var wire = map[string]string{
 	"SlidingLog": "SLIDING_LOG", "SlidingCounter": "SLIDING_COUNTER", "GCRA": "GCRA",
 	"FixedWindow": "FIXED_WINDOW", "SlidingLogZSet": "SLIDING_LOG_ZSET", "Concurrency": "CONCURRENCY",
@@ -44,16 +44,16 @@ var wire = map[string]string{
 
 	// Part of RULE.
 	"DialBytes": "",
-	// Written out in read_entry, which takes the form apart; every batch has them.
+	// Written out in read_entry, which takes the form apart; every batch has forms.
 	"SameKey": "", "HasGroup": "", "LongCost": "", "HasCount": "", "FurtherOperation": "",
 	// Written out in read_rule.
 	"GivesBack": "",
-	// What fits into the bytes of a field.
+	// Follow from the number of bytes of a field.
 	"MaxCount": "", "MaxUnits": "",
 }
 
-// The numbers that Go and the scripts must agree on are the same on both sides, and none is
-// forgotten: neither side can be changed alone.
+// The numbers on which Go and the scripts must agree are the same on both sides, and the list of them is complete.
+// So neither side can be changed alone.
 func TestGoAndTheScriptsAgreeOnTheWire(t *testing.T) {
 	known := constants(t)
 	var names []string
@@ -83,7 +83,7 @@ func TestGoAndTheScriptsAgreeOnTheWire(t *testing.T) {
 	}
 }
 
-// constants are the package's exported numbers.
+// constants returns the package's exported numbers.
 func constants(t *testing.T) map[string]int64 {
 	t.Helper()
 	names, err := filepath.Glob("*.go")
@@ -117,13 +117,13 @@ func constants(t *testing.T) map[string]int64 {
 	return all
 }
 
-// inLua is the values of names at the end of the script that decides, of those that it knows. Of a
-// string it is the first byte.
+// inLua returns the values that the given names have at the end of the decision script, without those that it does
+// not know. The value of a string is its first byte.
 func inLua(t *testing.T, names []string) map[string]int64 {
 	t.Helper()
 	script := lua.Decide() + "\nlocal all = {}\n"
 	for _, name := range names {
-		// One that is not there is an error; the script's own pcall is another function.
+		// An unknown name is an error; the script's own pcall is another function.
 		script += "do local ok, x = _G.pcall(function() return " + name + " end)\n" +
 			"all[#all + 1] = not ok and 'none' or type(x) == 'string' and string.byte(x) or x end\n"
 	}
@@ -140,7 +140,7 @@ func inLua(t *testing.T, names []string) map[string]int64 {
 	return values
 }
 
-// numbers.lua says in which order the parts of the script stand, and each has its name there.
+// The order of the script's parts is the one that numbers.lua lists, and the list is complete.
 func TestTheOrderOfThePartsIsAsSaid(t *testing.T) {
 	_, said, _ := strings.Cut(lua.Source("numbers"), "They stand in this order:\n--\n--   ")
 	said, _, _ = strings.Cut(said, "\n--\n")

@@ -7,7 +7,7 @@ import (
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
-// The limiter's metrics, on the program's global meter provider.
+// This exports the limiter's metrics on the program's global meter provider.
 func ExampleRegister() {
 	limiter, err := tiered.OpenURL("redis://localhost:6379")
 	if err != nil {

@@ -1,17 +1,17 @@
-// Package otellimit exports what a limiter counts, see [tiered.Stats], to OpenTelemetry:
+// Package otellimit exports a limiter's counters and state, see [tiered.Stats], to OpenTelemetry:
 //
 //	limiter, err := tiered.New(client)
 //	registration, err := otellimit.Register(limiter)
 //
-// The instruments have the names of package promlimit's metrics, and the labels as attributes;
-// docs/operating.md describes them. All are observable: the limiter's counters are read when the
-// SDK collects, and a decision costs nothing more. OpenTelemetry has no observable histogram.
-// Therefore each histogram is three counters, as in Prometheus: NAME_bucket counts the values up to
-// the bound in its attribute le, NAME_sum adds them up, and NAME_count counts all. OpenTelemetry's
-// exporter to Prometheus appends _total to these names, as to those of all counters.
+// The instruments have the names of package promlimit's metrics, and the metrics' labels as attributes;
+// docs/operating.md describes them. All instruments are observable: the limiter's counters are read
+// when the SDK collects, and a decision costs nothing more. OpenTelemetry has no observable histogram.
+// Therefore each histogram is three counters, as in Prometheus: NAME_bucket counts the values up to the
+// bound in its attribute le, NAME_sum adds the values up, and NAME_count counts all values.
+// OpenTelemetry's exporter to Prometheus appends _total to these names, as it does for all counters.
 //
-// A rule has 15 attribute sets of tierlimit_decisions_total. The SDK keeps 2,000 per instrument, and
-// puts further ones together in one: programs with more than 130 rules need
+// A rule has 15 attribute sets of tierlimit_decisions_total. The SDK keeps 2,000 attribute sets per
+// instrument, and combines all further ones into one. Programs with more than 130 rules therefore need
 // metric.WithCardinalityLimit.
 //
 // The package is a module of its own, so that users of the library do not require OpenTelemetry.
@@ -31,11 +31,11 @@ import (
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
-// scope names the instruments' scope.
+// scope is the name of the instruments' scope.
 const scope = "github.com/tierlimit/tierlimit/otellimit"
 
-// Option sets something for [Register]. What it was given is checked there, with an error that
-// wraps [github.com/tierlimit/tierlimit/limit.ErrInvalidOption].
+// Option sets something for [Register], which checks the option's arguments. Errors wrap
+// [github.com/tierlimit/tierlimit/limit.ErrInvalidOption].
 type Option func(*config) error
 
 type config struct {
@@ -43,8 +43,8 @@ type config struct {
 	attributes []attribute.KeyValue
 }
 
-// MeterProvider sets where the instruments are made; the default is the global provider,
-// otel.GetMeterProvider().
+// MeterProvider sets the provider in which the instruments are made; the default is the global
+// provider, otel.GetMeterProvider().
 func MeterProvider(provider metric.MeterProvider) Option {
 	return func(c *config) error {
 		c.provider = provider
@@ -52,8 +52,8 @@ func MeterProvider(provider metric.MeterProvider) Option {
 	}
 }
 
-// Attributes adds attributes to all observations. Several limiters of a process that are registered
-// with the same provider must differ in them.
+// Attributes adds attributes to all observations. If several limiters of a process are registered with
+// the same provider, they must have different attributes.
 func Attributes(attributes ...attribute.KeyValue) Option {
 	return func(c *config) error {
 		c.attributes = append(c.attributes, attributes...)
@@ -61,9 +61,9 @@ func Attributes(attributes ...attribute.KeyValue) Option {
 	}
 }
 
-// Register creates the instruments and observes them whenever a reader of the provider collects,
-// until the registration's Unregister is called. Once the limiter is closed they report the last
-// values; unregister it before you register another limiter with the same attributes.
+// Register creates the instruments and observes them whenever a reader of the provider collects, until
+// the registration's Unregister is called. After the limiter is closed, the instruments report the last
+// values. Unregister a closed limiter before you register another limiter with the same attributes.
 //
 // Errors wrap [github.com/tierlimit/tierlimit/limit.ErrInvalidOption], or come from the provider.
 func Register(limiter *tiered.Limiter, options ...Option) (metric.Registration, error) {
@@ -95,7 +95,7 @@ func Register(limiter *tiered.Limiter, options ...Option) (metric.Registration, 
 // reader has the instruments of a limiter, and the functions that observe them.
 type reader struct {
 	meter       metric.Meter
-	attributes  []attribute.KeyValue // of all observations
+	attributes  []attribute.KeyValue // added to all observations
 	instruments []metric.Observable
 	observe     []func(*tiered.Stats, metric.Observer)
 }

@@ -40,7 +40,7 @@ func newLimiter(t *testing.T) *tiered.Limiter {
 	return l
 }
 
-// register returns a function that collects what is observed of a limiter.
+// register returns a function that collects what the instruments of a limiter report.
 func register(t *testing.T, l *tiered.Limiter, options ...otellimit.Option) (collect func() map[string]instrument) {
 	t.Helper()
 	reader := sdk.NewManualReader()
@@ -51,7 +51,8 @@ func register(t *testing.T, l *tiered.Limiter, options ...otellimit.Option) (col
 	return func() map[string]instrument { return collected(t, reader) }
 }
 
-// instrument is what was collected of one, by its attributes: "KEY=VALUE KEY=VALUE".
+// instrument is what was collected of one instrument. Its values are by attributes: "KEY=VALUE
+// KEY=VALUE".
 type instrument struct {
 	kind, help string
 	values     map[string]float64
@@ -88,7 +89,7 @@ func collected(t *testing.T, reader sdk.Reader) map[string]instrument {
 	return all
 }
 
-// Names, kinds, help texts, attributes and values are those that Prometheus is told.
+// Names, kinds, help texts, attributes and values equal those of the Prometheus metrics.
 func TestInstrumentsAreThoseOfPrometheus(t *testing.T) {
 	l := newLimiter(t)
 	collect := register(t, l)
@@ -105,7 +106,7 @@ func TestInstrumentsAreThoseOfPrometheus(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// What goes on in the background counts as well: try until nothing did in between.
+	// Background work is counted, too, so the loop repeats until none happened in between.
 	var got map[string]instrument
 	var s, again tiered.Stats
 	for {
@@ -130,7 +131,7 @@ func TestInstrumentsAreThoseOfPrometheus(t *testing.T) {
 			continue
 		}
 		instruments++
-		want, most := values(m, &s), values(m, &again) // time passes: it is between them
+		want, most := values(m, &s), values(m, &again) // values that depend on time lie between the two
 		kind := "counter"
 		if m.Kind == metrics.Gauge {
 			kind = "gauge"
@@ -151,7 +152,7 @@ func TestInstrumentsAreThoseOfPrometheus(t *testing.T) {
 	}
 }
 
-// Attributes tell limiters apart, beside the instruments' own.
+// Attributes distinguish limiters, in addition to the instruments' own attributes.
 func TestAttributes(t *testing.T) {
 	reader := sdk.NewManualReader()
 	provider := sdk.NewMeterProvider(sdk.WithReader(reader))
@@ -175,8 +176,7 @@ func TestAttributes(t *testing.T) {
 	}
 }
 
-// Once it is unregistered, nothing is observed any more; and without a provider the global one is
-// taken.
+// After Unregister, nothing is observed. Without a provider, the global provider is used.
 func TestUnregister(t *testing.T) {
 	reader := sdk.NewManualReader()
 	otel.SetMeterProvider(sdk.NewMeterProvider(sdk.WithReader(reader)))
@@ -207,7 +207,7 @@ func TestMistakes(t *testing.T) {
 	}
 }
 
-// values are a metric's, by its labels.
+// values returns a metric's values by its labels.
 func values(m metrics.Metric, s *tiered.Stats) map[string]float64 {
 	values := make(map[string]float64)
 	m.Read(s, func(value float64, labels ...string) {
@@ -221,7 +221,8 @@ func values(m metrics.Metric, s *tiered.Stats) map[string]float64 {
 	return values
 }
 
-// between reports whether values have the labels of least and most, and none is less or more.
+// between reports whether values have the labels of least, and none is outside the range from least to
+// most.
 func between(least, values, most map[string]float64) bool {
 	if len(values) != len(least) {
 		return false

@@ -2,18 +2,17 @@ package plan
 
 import "github.com/tierlimit/tierlimit/limit"
 
-// Bookkeeping is what a key takes in Redis beyond its MEMORY USAGE, in bytes: 32 for
-// the entry of its expiry, 8 that the allocator adds to the key's own entry, and a
-// share of the hash tables of both, 16 to 32 by how full these are.
+// Bookkeeping is the number of bytes that a key takes in Redis beyond its MEMORY USAGE: 32 for the
+// entry of its expiry, 8 that the allocator adds to the key's own entry, and a share of the hash tables
+// of both, which is 16 to 32 depending on how full the tables are.
 const Bookkeeping = 64
 
-// DefaultNameBytes is the length of a key's name in Redis that bytes are calculated
-// for where none is given: "tl:{" + a user key of about ten bytes + "}:" + a rule's
-// name.
+// DefaultNameBytes is the length of a key's name in Redis for which bytes are calculated if none is
+// given: "tl:{" + a user key of about ten bytes + "}:" + a rule's name.
 const DefaultNameBytes = 24
 
-// Lengths of what a state begins with, see lua/*.lua: the header, and each
-// algorithm's own fields before what grows with a dial.
+// The lengths of the fixed parts of a state, see lua/*.lua: the header, and each algorithm's own fields
+// before the part whose length depends on a dial.
 const (
 	headerBytes  = 15
 	logBytes     = headerBytes + 23
@@ -21,32 +20,32 @@ const (
 	gcraBytes    = headerBytes + 19
 	gcraFraction = 6
 	fixedBytes   = headerBytes + 13
-	slotBytes    = 22 // of each process that holds units, of which there are 1,000 at most
-	holdBytes    = 30 // of each open hold, of which there are 1,000 at most
+	slotBytes    = 22 // for each process that holds units, of which at most 1,000 are stored
+	holdBytes    = 30 // for each open hold, of which at most 1,000 are stored
 	mostLines    = 1000
-	// The names of keys with lines are those of the rule's keys, and ":slots" or ":holds".
+	// suffixBytes is the length of ":slots" or ":holds", which is appended to a key's name for such
+	// lines.
 	suffixBytes = 6
 )
 
-// AtRest is the bytes of Redis's memory that a key takes which has used one unit;
-// nameBytes is the length of its name in Redis, 0 for [DefaultNameBytes]. See
-// [Candidate.Bytes].
+// AtRest returns the bytes of Redis's memory that a key takes after it has used one unit. nameBytes is
+// the length of its name in Redis, 0 for [DefaultNameBytes]. See [Candidate.Bytes].
 func (c Candidate) AtRest(nameBytes int) int64 { return c.Bytes(1, nameBytes) }
 
-// Full is the bytes of Redis's memory that a key takes which has used the whole
-// limit. See [Candidate.Bytes].
+// Full returns the bytes of Redis's memory that a key takes after it has used the whole limit. See
+// [Candidate.Bytes].
 func (c Candidate) Full(nameBytes int) int64 { return c.Bytes(c.Limit.Quota(), nameBytes) }
 
-// Bytes is the bytes of Redis's memory that a key takes in which up to units have
-// counted at once; more than the limit are debt, with which a log grows, and a counter if a count of them
-// takes more bytes than one of the limit (see [Candidate.MostWithDebt]).
-// It is what used_memory grows by: MEMORY USAGE of the key and
-// [Bookkeeping]. It is calculated from the formats of the states and the sizes in which Redis
-// 7 and its allocator keep them; it is checked against both in tests. Later servers
-// take some bytes less.
+// Bytes returns the bytes of Redis's memory that a key takes in which at most the given number of units
+// have counted at once. Units above the limit are debt. A log grows with debt, and a counter grows if a
+// count of that many units takes more bytes than a count of the limit (see [Candidate.MostWithDebt]).
 //
-// Under a limit of [limit.Concurrent] it is the most that there can be, with each unit held by
-// another process. Open holds are not included, see [HoldsBytes].
+// The result is what used_memory grows by: the key's MEMORY USAGE and [Bookkeeping]. It is calculated
+// from the formats of the states and the sizes in which Redis 7 and its allocator store them, and tests
+// check it against both. Later servers take some bytes less.
+//
+// Under a limit of [limit.Concurrent], the result is the largest possible number, for units that are
+// each held by another process. Open holds are not included, see [HoldsBytes].
 func (c Candidate) Bytes(units int64, nameBytes int) int64 {
 	if nameBytes == 0 {
 		nameBytes = DefaultNameBytes
@@ -57,10 +56,10 @@ func (c Candidate) Bytes(units int64, nameBytes int) int64 {
 	return keyBytes(nameBytes, c.state(units))
 }
 
-// HoldsBytes is the bytes of Redis's memory that a key takes beside those of [Candidate.Bytes]
-// while so many of its holds are open, up to 1,000: see tiered.Rule.Hold. They are there until ten
-// minutes after the last hold has ended, and gone at once when all are settled. nameBytes is the
-// length of the key's name, 0 for [DefaultNameBytes].
+// HoldsBytes returns the bytes of Redis's memory that a key takes in addition to [Candidate.Bytes]
+// while the given number of its holds are open, up to 1,000: see tiered.Rule.Hold. This memory is freed
+// at once when all holds are settled, and otherwise ten minutes after the last hold has ended.
+// nameBytes is the length of the key's name, 0 for [DefaultNameBytes].
 func HoldsBytes(open, nameBytes int) int64 {
 	if open <= 0 {
 		return 0
@@ -71,13 +70,13 @@ func HoldsBytes(open, nameBytes int) int64 {
 	return keyBytes(nameBytes+suffixBytes, headerBytes+holdBytes*int64(min(open, mostLines)))
 }
 
-// keyBytes is what Redis's memory grows by for a key.
+// keyBytes returns the bytes by which Redis's memory grows for a key.
 func keyBytes(nameBytes int, value int64) int64 {
 	const entry = 24
 	return entry + nameSize(int64(nameBytes)) + valueSize(value) + Bookkeeping
 }
 
-// state is the length of the value.
+// state returns the length of the key's value.
 func (c Candidate) state(units int64) int64 {
 	l := c.Limit
 	switch {
@@ -89,21 +88,22 @@ func (c Candidate) state(units int64) int64 {
 		units = min(units, c.MostWithDebt())
 		return logBytes + width*ring(units, max(units, l.Quota()))
 	case c.Algorithm.Buckets() > 0:
-		most := max(l.Quota(), min(units, c.MostWithDebt())) // which may all be in one sub-window
+		most := max(l.Quota(), min(units, c.MostWithDebt())) // all of these units may be in one sub-window
 		return counterBytes + int64(c.Algorithm.Buckets()+1)*bytesOf(most)
 	case c.Algorithm.Same(limit.GCRA()):
 		if l.Window().Microseconds()%l.Quota() != 0 {
 			return gcraBytes + gcraFraction
 		}
 		return gcraBytes
-	case c.Algorithm == limit.Concurrency(): // the most there can be: a unit for each process
+	case c.Algorithm == limit.Concurrency(): // the largest possible: each unit held by another process
 		return headerBytes + slotBytes*min(units, l.Quota(), mostLines)
 	}
 	return fixedBytes
 }
 
-// ring is the slots of a log's ring that has held so many units, charged one by one:
-// whenever it is full it grows by a quarter and four, up to the quota.
+// ring returns the number of slots in the ring of a log that has held the given number of units,
+// charged one by one. Whenever the ring is full, it grows by a quarter plus four slots, up to the
+// quota.
 func ring(units, quota int64) (slots int64) {
 	for slots < units {
 		held := slots + 1
@@ -112,7 +112,7 @@ func ring(units, quota int64) (slots int64) {
 	return slots
 }
 
-// bytesOf is the number of bytes that n takes.
+// bytesOf returns the number of bytes that it takes to store n.
 func bytesOf(n int64) (bytes int64) {
 	for ; n > 0; n >>= 8 {
 		bytes++
@@ -120,9 +120,9 @@ func bytesOf(n int64) (bytes int64) {
 	return bytes
 }
 
-// nameSize and valueSize are what Redis allocates for a key's name, and for a string
-// value: the text, its header and a zero byte. A value of up to 44 bytes lies in one
-// piece with the object of 16 bytes that describes it.
+// nameSize and valueSize return the bytes that Redis allocates for a key's name, and for a string
+// value: the text, its header and a zero byte. A value of up to 44 bytes is allocated in one piece with
+// the object of 16 bytes that describes it.
 func nameSize(n int64) int64 {
 	if n < 32 {
 		return allocated(1 + n + 1)
@@ -148,8 +148,8 @@ func textHeader(n int64) int64 {
 	return 9
 }
 
-// allocated is the size class of jemalloc that n bytes fall into: multiples of 16 up
-// to 128, and from there four classes between each two powers of two.
+// allocated returns the size class of jemalloc into which n bytes fall. The classes are the multiples
+// of 16 up to 128, and above that, four classes between each two powers of two.
 func allocated(n int64) int64 {
 	step := int64(16)
 	for n > step*8 {

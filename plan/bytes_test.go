@@ -20,12 +20,12 @@ import (
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
-// off is how far a figure is from what was measured, as a part of that.
+// off returns how far a figure differs from the measured one, as a part of the measured one.
 func off(figure, measured int64) float64 {
 	return math.Abs(float64(figure-measured)) / float64(measured)
 }
 
-// Bytes are those of MEMORY USAGE on a real Redis: at rest, full, and on the way.
+// Bytes agrees with MEMORY USAGE on a real Redis: at rest, full, and in between.
 func TestBytesAgreeWithMemoryUsage(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	script := remote.NewScript(client)
@@ -47,7 +47,7 @@ func TestBytesAgreeWithMemoryUsage(t *testing.T) {
 			for _, length := range []int{12, 24, 40, 90} {
 				key := redistest.Prefix()
 				key += strings.Repeat("k", max(0, length-len(key)))
-				// A log is filled one by one, as it grows; the others' size is that of one.
+				// A log is filled unit by unit, so that it grows; other states keep their size.
 				for units := int64(1); units <= min(l.Quota(), 700); units++ {
 					decide(t, script, remote.Entry{Key: key, Rule: rule, Cost: 1}, epoch+units)
 					if c.Algorithm != limit.SlidingLog() || units%97 == 0 || units == 1 || units == l.Quota() {
@@ -65,8 +65,8 @@ func TestBytesAgreeWithMemoryUsage(t *testing.T) {
 	}
 }
 
-// So are those of what processes hold at the same time, and of what is held for costs that are
-// known afterwards: for one line, some, and as many as there can be.
+// The bytes of slots and of open holds agree with MEMORY USAGE, too: for one line, for some, and for
+// the largest number.
 func TestBytesOfWhatIsHeldAgreeWithMemoryUsage(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	script, ctx := remote.NewScript(client), context.Background()
@@ -84,7 +84,7 @@ func TestBytesOfWhatIsHeldAgreeWithMemoryUsage(t *testing.T) {
 		user := remote.NewUserKey(strings.Repeat("k", max(1, min(60, length-len(prefix)-5))))
 		name := keyspace.Key("r", user)
 		related := keyspace.Related(name)
-		var acquired, held []remote.Entry // entries of one key after another are cheaper
+		var acquired, held []remote.Entry // consecutive entries of one key are cheaper
 		for n := 1; n <= lines; n++ {
 			slots, err := remote.NewSlotsRule(concurrent.Limit, time.Minute, remote.Holder{byte(n >> 8), byte(n)})
 			if err != nil {
@@ -122,8 +122,8 @@ func decide(t *testing.T, script *remote.Script, e remote.Entry, clock int64) {
 	}
 }
 
-// At 25,000 keys, used_memory has grown by what is stated for each, within 10 %. As many a bucket of
-// Redis's table are 100,000 keys, or 1.6 million.
+// With 25,000 keys, used_memory has grown by the stated bytes per key, within 10 %. 100,000 and 1.6
+// million keys fill the buckets of Redis's table to the same degree.
 func TestBytesAgreeWithUsedMemory(t *testing.T) {
 	const keys, batch = 25_000, 500
 	client := redistest.Start(t).Client(t)

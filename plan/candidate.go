@@ -7,27 +7,26 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// Candidate is a way to hold a limit: an algorithm with its dials, of which GCRA's
-// burst is a part of the limit. Candidates are comparable with ==.
+// Candidate is a way to enforce a limit: an algorithm with its dials. GCRA's burst is a part of the
+// limit. Candidates are comparable with ==.
 type Candidate struct {
 	Limit     limit.Limit
 	Algorithm limit.Algorithm
 }
 
-// buckets are the numbers of sub-windows that candidates have.
+// buckets are the numbers of sub-windows of the candidates that are counters.
 var buckets = []int{1, 2, 4, 8, 12, 16, 24, 32, 48, 60, 96, 128, 192, limit.MaxBuckets}
 
-// bursts are GCRA's bursts of candidates, in percent of the quota.
+// bursts are the bursts of the candidates that are GCRA, in percent of the quota.
 var bursts = []int64{1, 2, 5, 10, 20, 50, 100}
 
-// maxLog is the largest quota that a sliding log holds, see lua.MaxLogUnits.
+// maxLog is the largest quota that a sliding log supports, see lua.MaxLogUnits.
 const maxLog = 100_000
 
-// Candidates returns the configurations that [Choose] chooses from: a sliding log,
-// counters of 1 to [limit.MaxBuckets] sub-windows under both roundings, GCRA with
-// bursts of 1 % to 100 % of the quota (or with the limit's own burst only, if it has
-// one), and a fixed window. For a limit of the calendar that is a fixed window only, and for one
-// of [limit.Concurrent] the only way to hold it.
+// Candidates returns the configurations from which [Choose] chooses: a sliding log, counters of 1 to
+// [limit.MaxBuckets] sub-windows under both roundings, GCRA with bursts of 1 % to 100 % of the quota
+// (or only with the limit's own burst, if it has one), and a fixed window. For a calendar limit, a
+// fixed window is the only candidate. For a limit of [limit.Concurrent], [limit.Concurrency] is.
 //
 // The error wraps [limit.ErrInvalidLimit].
 func Candidates(l limit.Limit) ([]Candidate, error) {
@@ -60,7 +59,7 @@ func withBursts(l limit.Limit) []limit.Limit {
 	}
 	var all []limit.Limit
 	for _, percent := range bursts {
-		// By parts: the product of the largest quota and 100 is fine, but rounded up.
+		// Rounded up. The product cannot overflow: the largest quota times 100 fits.
 		bursting := l.WithBurst((l.Quota()*percent + 99) / 100)
 		if !slices.Contains(all, bursting) {
 			all = append(all, bursting)
@@ -69,8 +68,8 @@ func withBursts(l limit.Limit) []limit.Limit {
 	return all
 }
 
-// String is the algorithm with its dials, GCRA's burst included:
-// "sliding-counter:k=16,strict", "gcra:burst=100".
+// String returns the algorithm with its dials, GCRA's burst included: "sliding-counter:k=16,strict",
+// "gcra:burst=100".
 func (c Candidate) String() string {
 	if c.Algorithm.Same(limit.GCRA()) {
 		return fmt.Sprintf("%v:burst=%d", c.Algorithm, c.Limit.Burst())
@@ -78,24 +77,24 @@ func (c Candidate) String() string {
 	return c.Algorithm.String()
 }
 
-// WorstCase is the most units that can pass in any window, on Redis's clock (law 1):
-// see [limit.Algorithm.WorstCase].
+// WorstCase returns the most units that can pass in any window, on Redis's clock (law 1): see
+// [limit.Algorithm.WorstCase].
 func (c Candidate) WorstCase() int64 { return c.Algorithm.WorstCase(c.Limit) }
 
-// Above is how far the worst case is above the limit, as a part of the limit: 0 for
-// exactly the limit, 1 for twice as much.
+// Above returns by how much the worst case is above the limit, as a part of the limit: 0 for exactly
+// the limit, 1 for twice as much.
 func (c Candidate) Above() float64 {
 	return float64(c.WorstCase()-c.Limit.Quota()) / float64(c.Limit.Quota())
 }
 
-// Late returns how late capacity returns at most, as a part of the window: whatever the exact log,
-// with the same charges, would grant at some moment, the candidate grants at most that part of a window
+// Late returns how late capacity returns at most, as a part of the window. Whatever the exact log, with
+// the same charges, would grant at some moment, the candidate grants at most that part of a window
 // later.
 //
 //	sliding log      0
 //	sliding counter  1/k: a unit counts until the whole of its sub-window is too old
-//	GCRA             1 - burst/N: what is wanted at once beyond the burst is spaced out
-//	fixed window     0: units leave when the window ends, if not earlier than in a log
+//	GCRA             1 - burst/N: units wanted at once beyond the burst are spaced out
+//	fixed window     0: units leave when the window ends, and never later than in a log
 func (c Candidate) Late() float64 {
 	switch {
 	case c.Algorithm.Buckets() > 0:

@@ -9,18 +9,18 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// Plan is a configuration, what it costs, what it can let through, and why it was
+// Plan is a configuration, its cost, the most that it can let through, and the reason why it was
 // chosen.
 type Plan struct {
 	Candidate
-	// BytesAtRest and BytesFull are a key's bytes of Redis's memory after one unit and
+	// BytesAtRest and BytesFull are the bytes of Redis's memory that a key takes after one unit and
 	// after the whole limit, see [Candidate.Bytes].
 	BytesAtRest, BytesFull int64
-	// Why says why, in plain words.
+	// Why is the reason for the choice, in plain words.
 	Why string
 }
 
-// String is the plan in one paragraph.
+// String returns the plan as one paragraph.
 func (p Plan) String() string {
 	late := "no capacity returns late"
 	if p.Late() > 0 {
@@ -34,20 +34,19 @@ func (p Plan) String() string {
 		p.Candidate, p.Limit, p.Why, p.WorstCase(), units, late, p.BytesAtRest, p.BytesFull, p.CPU())
 }
 
-// Describe is the plan of a configuration that was chosen otherwise, for keys with
-// names of nameBytes in Redis (0 for [DefaultNameBytes]). why ends with a full stop.
+// Describe returns the plan of a configuration that was not chosen by [Choose]. Keys have names of
+// nameBytes in Redis (0 for [DefaultNameBytes]). why must end with a full stop.
 func Describe(c Candidate, nameBytes int, why string) Plan {
 	return Plan{Candidate: c, BytesAtRest: c.AtRest(nameBytes), BytesFull: c.Full(nameBytes), Why: why}
 }
 
-// Choose returns the cheapest of the [Candidates] that meets the need: the one of the
-// fewest bytes per full key, of these the one of the lightest [CPU] class, of these
-// the one whose capacity returns soonest, of these the one with the lowest worst case.
-// If the need is a budget of memory and nothing else, it returns the most exact
-// candidate that keeps to it, which is the one with the lowest worst case, of these the
-// one whose capacity returns soonest, of these the cheapest.
+// Choose returns the cheapest of the [Candidates] that meet the need: the one with the fewest bytes per
+// full key. Between equals, it prefers the lightest [CPU] class, then the candidate whose capacity
+// returns soonest, then the lowest worst case. If the need states a budget of memory and nothing else,
+// Choose returns the most exact candidate within the budget: the one with the lowest worst case.
+// Between equals, it then prefers the candidate whose capacity returns soonest, then the cheapest.
 //
-// The error wraps [ErrUnmet] if no candidate meets it, [ErrInvalidNeed] or
+// The error wraps [ErrUnmet] if no candidate meets the need, [ErrInvalidNeed] or
 // [limit.ErrInvalidLimit].
 func Choose(l limit.Limit, n Need) (Plan, error) {
 	if err := n.Validate(); err != nil {
@@ -80,7 +79,8 @@ func Choose(l limit.Limit, n Need) (Plan, error) {
 	return Plan{}, n.unmet(l, all)
 }
 
-// Met reports whether a candidate meets the need. The error is [Traffic.Wrong]'s.
+// Met reports whether a candidate meets the need. The error comes from the method Wrong of the need's
+// [Traffic].
 func (n Need) Met(c Candidate) (bool, error) {
 	if budget := n.bytes(); budget > 0 && c.Full(n.NameBytes) > budget {
 		return false, nil
@@ -99,7 +99,7 @@ func (n Need) cheaper(a, b Candidate) int {
 	return cmp.Or(
 		cmp.Compare(a.Full(n.NameBytes), b.Full(n.NameBytes)),
 		cmp.Compare(a.CPU(), b.CPU()),
-		cmp.Compare(a.Late(), b.Late()), // what is tolerated above is there to be used
+		cmp.Compare(a.Late(), b.Late()), // before Above: the need tolerates any Above that it allows
 		cmp.Compare(a.Above(), b.Above()),
 	)
 }
@@ -112,8 +112,8 @@ func (n Need) moreExact(a, b Candidate) int {
 	)
 }
 
-// passedOver says what came before the choice and why it was not taken: of each
-// algorithm and rounding the nearest.
+// passedOver returns which candidates came before the chosen one and why they were not taken: the
+// nearest of each algorithm and rounding.
 func (n Need) passedOver(before []Candidate) string {
 	var reasons []string
 	told := make(map[limit.Algorithm]bool)
@@ -133,7 +133,8 @@ func (n Need) passedOver(before []Candidate) string {
 	return "; not " + strings.Join(reasons, ", nor ")
 }
 
-// fails says in what a candidate does not meet the need.
+// fails returns the first respect in which a candidate does not meet the need, or "" if it meets the
+// need.
 func (n Need) fails(c Candidate) string {
 	switch budget := n.bytes(); {
 	case budget > 0 && c.Full(n.NameBytes) > budget:
@@ -151,9 +152,9 @@ func (n Need) fails(c Candidate) string {
 	return ""
 }
 
-// unmet is the error when nothing meets the need: it names the candidate that comes
-// closest in each thing that is stated, so that the reader sees what to give up. Of several it is the most
-// exact, or if memory is bounded, the cheapest.
+// unmet returns the error for the case that no candidate meets the need. For each stated requirement it
+// names the candidate that comes closest, so that the reader sees what to give up. Among equally close
+// candidates, it names the most exact one or, if memory is bounded, the cheapest.
 func (n Need) unmet(l limit.Limit, all []Candidate) error {
 	var closest []string
 	nearer := n.moreExact

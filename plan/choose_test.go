@@ -17,13 +17,13 @@ import (
 	"github.com/tierlimit/tierlimit/plan/traffic"
 )
 
-// epoch is where virtual time starts: an odd moment of 2026, in µs.
+// epoch is the start of virtual time: an odd moment of 2026, in µs.
 const epoch = 1_790_123_456_789_012
 
-// seen is what an adversary sees of a candidate, in simulation.
+// seen is the result of attacking a candidate in simulation.
 type seen struct {
-	above float64       // part of the limit
-	late  time.Duration // until all is granted that the exact log would grant
+	above float64       // as a part of the limit
+	late  time.Duration // until all units are granted that the exact log would grant
 }
 
 func see(t rapid.TB, c plan.Candidate) seen {
@@ -38,9 +38,9 @@ func see(t rapid.TB, c plan.Candidate) seen {
 	}
 	worst := model.MaxInWindow(stamps, costs, window)
 
-	// The whole limit is wanted at once of a fresh key, and again a window later, where
-	// the log has let go of all. The first is at the beginning of a sub-window, which
-	// keeps it longest.
+	// The whole limit is requested at once for a fresh key, and again a window later, when the log has
+	// let go of all units. The first request is at the beginning of a sub-window, which keeps it
+	// longest.
 	m = start(t, c)
 	begin := epoch - epoch%window + window
 	late := untilGranted(t, m, begin, c.Limit.Quota())
@@ -62,8 +62,8 @@ func start(t rapid.TB, c plan.Candidate) model.Model {
 	return m
 }
 
-// untilGranted is how long it takes until a key that is asked as soon as it may grant
-// something has granted so many units.
+// untilGranted returns the time until a key has granted the given number of units, if it is asked
+// whenever it may grant some.
 func untilGranted(t rapid.TB, m model.Model, from, units int64) int64 {
 	t.Helper()
 	at := from
@@ -81,15 +81,15 @@ func untilGranted(t rapid.TB, m model.Model, from, units int64) int64 {
 	}
 }
 
-// rounding is what waits of whole microseconds add, one for each unit at most.
+// rounding is the most that waits of whole microseconds add: one microsecond for each unit.
 func rounding(c plan.Candidate) time.Duration {
 	return time.Duration(c.Limit.Quota()) * time.Microsecond
 }
 
-// stated is a drawn need, and the numbers in it.
+// stated is a drawn need, with its numbers.
 type stated struct {
 	plan.Need
-	above, late float64 // +Inf: any
+	above, late float64 // +Inf for any
 	bytes       int64
 }
 
@@ -112,7 +112,7 @@ func drawNeed(t *rapid.T) stated {
 	return s
 }
 
-// meets reports whether a candidate meets the need, by what is seen of it.
+// meets reports whether a candidate, as seen in simulation, meets the need.
 func (s stated) meets(t rapid.TB, c plan.Candidate) bool {
 	v := see(t, c)
 	return v.above <= s.above &&
@@ -120,11 +120,11 @@ func (s stated) meets(t rapid.TB, c plan.Candidate) bool {
 		(s.bytes == 0 || c.Full(0) <= s.bytes)
 }
 
-// For random needs the pick meets the need in simulation, against an adversary, and no
-// cheaper candidate does; of a budget alone, no more exact one.
+// For random needs, the chosen candidate meets the need in simulation against an adversary, and no
+// cheaper candidate does. For a need that states only a budget, no candidate within it is more exact.
 func TestChooseTakesTheCheapestThatMeetsTheNeed(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		// Windows much longer than a µs a unit, so that rounding decides nothing.
+		// The windows are much longer than a µs per unit, so that rounding does not matter.
 		l := limit.Per(rapid.Int64Range(1, 120).Draw(t, "quota"), rapid.SampledFrom([]time.Duration{time.Second, time.Minute, 24 * time.Hour}).Draw(t, "window"))
 		if burst := rapid.Int64Range(0, 150).Draw(t, "burst"); burst%3 == 0 {
 			l = l.WithBurst(burst)
@@ -165,8 +165,7 @@ func TestChooseTakesTheCheapestThatMeetsTheNeed(t *testing.T) {
 	})
 }
 
-// What is stated of a candidate is what an adversary gets out of it: no less, and no
-// more.
+// An adversary reaches exactly the bounds that are stated of a candidate.
 func TestStatedBoundsAreReached(t *testing.T) {
 	for _, l := range []limit.Limit{limit.PerMinute(10), limit.PerSecond(37), limit.PerMinute(100).WithBurst(150)} {
 		candidates, err := plan.Candidates(l)
@@ -186,9 +185,8 @@ func TestStatedBoundsAreReached(t *testing.T) {
 	}
 }
 
-// Late holds on random histories: what the exact log, with the same charges, would
-// grant at some moment has been granted so much later. The moments are those at which
-// units leave the log.
+// Late holds on random histories. The units that the exact log, with the same charges, would grant at
+// some moment are granted at most so much later. The moments are those at which units leave the log.
 func TestLateHolds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := limit.Per(rapid.Int64Range(1, 40).Draw(t, "quota"), rapid.SampledFrom([]time.Duration{time.Second, 997 * time.Millisecond}).Draw(t, "window"))
@@ -226,7 +224,7 @@ func TestLateHolds(t *testing.T) {
 	})
 }
 
-// Parts are told as whole numbers or with three digits, never with an exponent.
+// Parts are written as whole numbers or with three digits, never with an exponent.
 func TestPartsAreToldAsPercentages(t *testing.T) {
 	for part, want := range map[float64]string{0.0004: "0.04 %", 0.125: "12.5 %", 0.9996: "100 %", 1.5: "150 %", 9.99: "999 %", 9.996: "1000 %", 25: "2500 %"} {
 		p, err := plan.Choose(limit.PerMinute(10), plan.Need{Above: plan.AtMost(part)})
@@ -236,7 +234,7 @@ func TestPartsAreToldAsPercentages(t *testing.T) {
 	}
 }
 
-// A plan says in words how much of Redis's time its algorithm takes, and what may pass.
+// A plan says in words how much of Redis's time its algorithm takes, and how much may pass.
 func TestPlansSayWhatTheyCost(t *testing.T) {
 	for c, want := range map[plan.Candidate]string{
 		{Limit: limit.PerMinute(1), Algorithm: limit.SlidingLog()}:                        "At most 1 unit in any window, no capacity returns late; CPU heavy",
@@ -287,7 +285,7 @@ func TestWhatCannotBeNeeded(t *testing.T) {
 	}
 }
 
-// What nothing can meet is refused with the candidates that come closest.
+// A need that nothing can meet is refused, with the candidates that come closest.
 func TestUnmetNeedSaysWhatComesClosest(t *testing.T) {
 	_, err := plan.Choose(limit.PerMinute(10_000), plan.Need{Above: plan.AtMost(0), Late: plan.AtMost(0), Bytes: 1000})
 	if !errors.Is(err, plan.ErrUnmet) {
@@ -300,8 +298,9 @@ func TestUnmetNeedSaysWhatComesClosest(t *testing.T) {
 	}
 }
 
-// Of those that come equally close, the nearest to the rest of the need is named: a counter of two
-// sub-windows never goes above the limit either, but returns capacity half a window late.
+// Of several candidates that come equally close, the error names the one that is nearest to the rest of
+// the need. A counter of two sub-windows never exceeds the limit either, but it returns capacity half a
+// window late.
 func TestUnmetNeedSaysTheMostExactOfThoseThatComeClosest(t *testing.T) {
 	_, err := plan.Choose(limit.PerMinute(1_000_000), plan.Need{Above: plan.AtMost(0), Late: plan.AtMost(0)})
 	if want := "least above the limit: sliding-counter:k=256,strict, 0 %, which is up to 0.391 % late"; err == nil || !strings.Contains(err.Error(), want) {
@@ -309,7 +308,7 @@ func TestUnmetNeedSaysTheMostExactOfThoseThatComeClosest(t *testing.T) {
 	}
 }
 
-// A budget for a million keys is one for each.
+// A budget for a million keys has the same effect as a millionth of it for each key.
 func TestBudgetForAMillionKeys(t *testing.T) {
 	l := limit.PerMinute(5000)
 	each, err := plan.Choose(l, plan.Need{Bytes: 300})
@@ -325,8 +324,8 @@ func TestBudgetForAMillionKeys(t *testing.T) {
 	}
 }
 
-// Few wrong decisions on given traffic: the pick keeps to it, and everything cheaper
-// does not. One key asks in bursts that a fixed window and GCRA get wrong.
+// If a need states few wrong decisions on given traffic, the chosen candidate meets it, and every
+// cheaper candidate does not. One key sends bursts that a fixed window and GCRA decide wrongly.
 func TestWrongDecisionsOnTraffic(t *testing.T) {
 	var requests []traffic.Request
 	for i := range 400 {
@@ -367,7 +366,7 @@ func TestWrongDecisionsOnTraffic(t *testing.T) {
 	}
 }
 
-// Windows of the calendar are fixed windows, whatever is needed.
+// A calendar limit uses a fixed window, whatever the need.
 func TestCalendar(t *testing.T) {
 	l := limit.PerCalendar(1000, limit.CalendarMonth, time.UTC)
 	p, err := plan.Choose(l, plan.Need{Above: plan.AtMost(2)})

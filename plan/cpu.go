@@ -2,19 +2,18 @@ package plan
 
 import "github.com/tierlimit/tierlimit/limit"
 
-// CPU is how much of Redis's time a decision takes, in classes, since the figures
-// themselves depend on the machine, the load and the batch. "tierlimit plan" measures
-// them on yours.
+// CPU is how much of Redis's time a decision takes, as a class, because the figures themselves depend
+// on the machine, the load and the batch. "tierlimit plan" measures them on your machine.
 type CPU uint8
 
-// The classes, by the time of GCRA's decisions (see docs/algorithms.md).
+// The classes, relative to the time of a GCRA decision (see docs/algorithms.md).
 const (
-	// Light is up to about a tenth more than GCRA: GCRA and fixed window.
+	// Light takes up to about a tenth more than GCRA: GCRA and fixed window.
 	Light CPU = iota
-	// Medium is up to about half as much again: counters of up to 32 sub-windows.
+	// Medium takes up to about half as much again: counters of up to 32 sub-windows.
 	Medium
-	// Heavy is more: counters of more sub-windows (a denial looks through them), and
-	// logs (every unit is written).
+	// Heavy takes more: counters of more sub-windows (a denial looks through all of them), and logs
+	// (every unit is written).
 	Heavy
 )
 
@@ -31,7 +30,7 @@ func (c CPU) String() string {
 	return "unknown"
 }
 
-// CPU is the candidate's class.
+// CPU returns the candidate's class.
 func (c Candidate) CPU() CPU {
 	switch k := c.Algorithm.Buckets(); {
 	case c.Algorithm.Same(limit.SlidingLog()) || k > 32:

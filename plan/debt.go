@@ -2,14 +2,14 @@ package plan
 
 import "github.com/tierlimit/tierlimit/limit"
 
-// mostLimits is how many times its limit a key counts at most, see lua/state.lua.
+// mostLimits is the largest multiple of its limit that a key can count, see lua/state.lua.
 const mostLimits = 4
 
-// MostWithDebt is the most units that a key can count at once if holds are settled with more units than
-// were held, see tiered.Hold.Settle: what is more is charged whether or not it fits, as debt for which the
-// next requests wait, up to four times the limit (under GCRA of its burst, if that is larger), and up to
-// 100,000 units in a log. For a limit of [limit.Concurrent], whose units are not held by an
-// estimate, it is the limit.
+// MostWithDebt returns the most units that a key can count at once if holds are settled with more units
+// than were held, see tiered.Hold.Settle. The excess is charged whether or not it fits, as debt for
+// which the next requests wait. The key counts at most four times the limit (under GCRA four times the
+// burst, if that is larger), and at most 100,000 units in a log. For a limit of [limit.Concurrent],
+// whose units are not held by an estimate, MostWithDebt returns the limit.
 func (c Candidate) MostWithDebt() int64 {
 	quota := c.Limit.Quota()
 	switch {

@@ -12,9 +12,9 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// Units that are charged beyond the limit, as when a hold is settled with more than was held, are counted
-// up to what is stated, and the key then takes as many bytes as are stated: a log grows, and so does a
-// counter whose counts need one more byte.
+// Units charged beyond the limit, as when a hold is settled with more than was held, count up to
+// MostWithDebt. The key then takes the bytes that Bytes returns. A log grows, and so does a counter
+// whose counts need one more byte.
 func TestMostWithDebtIsWhatRedisCounts(t *testing.T) {
 	client, ctx := redistest.Shared(t).Client(t), context.Background()
 	script := remote.NewScript(client)
@@ -29,7 +29,7 @@ func TestMostWithDebtIsWhatRedisCounts(t *testing.T) {
 				t.Fatal(err)
 			}
 			key := redistest.Prefix()
-			for i := range int64(12) { // each of a whole limit
+			for i := range int64(12) { // each charges a whole limit
 				decide(t, script, remote.Entry{Key: key, Rule: rule, Operation: lua.Settle, Cost: l.Quota(), Hold: &remote.Hold{}}, epoch+i)
 			}
 			value, err := client.Get(ctx, key).Bytes()

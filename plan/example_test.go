@@ -13,9 +13,9 @@ func ExampleChoose() {
 		{Above: plan.AtMost(0)},                          // never above the limit
 		{Above: plan.AtMost(0), Late: plan.AtMost(0.02)}, // and capacity returns soon
 		{Above: plan.AtMost(0), Late: plan.AtMost(0)},    // exact
-		{Above: plan.AtMost(0.1), Late: plan.AtMost(1)},  // may be spaced out
+		{Above: plan.AtMost(0.1), Late: plan.AtMost(1)},  // may space requests out
 		{Above: plan.AtMost(1)},                          // a rough limit
-		{Bytes: 300},                                     // the best for so much memory
+		{Bytes: 300},                                     // the best for this memory
 	} {
 		p, err := plan.Choose(l, need)
 		if err != nil {

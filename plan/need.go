@@ -7,73 +7,71 @@ import (
 	"strings"
 )
 
-// ErrUnmet: no algorithm meets the need. Its text says what comes closest.
+// ErrUnmet means that no algorithm meets the need. Its text says which candidates come closest.
 var ErrUnmet = errors.New("tierlimit: nothing meets the need")
 
-// ErrInvalidNeed: a need states something that cannot be: a negative tolerance, a
+// ErrInvalidNeed means that a need states something impossible, such as a negative tolerance, or a
 // tolerance of wrong decisions without traffic to count them on.
 var ErrInvalidNeed = errors.New("tierlimit: invalid need")
 
-// Tolerance is how much of something is acceptable. The zero Tolerance is: nothing
-// stated.
+// Tolerance is how much of something is acceptable. The zero Tolerance states nothing.
 type Tolerance struct {
 	stated bool
 	most   float64
 }
 
-// AtMost tolerates up to a part of the whole: 0 for none, 0.05 for 5 %.
+// AtMost returns a Tolerance of up to a part of the whole: 0 for none, 0.05 for 5 %.
 func AtMost(part float64) Tolerance { return Tolerance{stated: true, most: part} }
 
 func (t Tolerance) allows(part float64) bool { return !t.stated || part <= t.most }
 
 func (t Tolerance) valid() bool { return !t.stated || t.most >= 0 && !math.IsInf(t.most, 1) }
 
-// Traffic counts wrong decisions on recorded requests. Make one with the package
-// plan/traffic, which simulates them. It must be safe for concurrent use, and
-// comparable with ==, as pointers are.
+// Traffic counts wrong decisions on recorded requests. The package plan/traffic has an implementation,
+// which simulates the decisions. A Traffic must be safe for concurrent use, and comparable with ==, as
+// pointers are.
 type Traffic interface {
 	// Requests returns the number of requests.
 	Requests() int
-	// Wrong returns the part of the requests, 0 to 1, that a candidate decides unlike
-	// the exact log.
+	// Wrong returns the part of the requests, 0 to 1, that a candidate decides otherwise than the exact
+	// log.
 	Wrong(Candidate) (float64, error)
 }
 
-// Need is what is needed of a limit. State at least one thing. Needs are comparable
-// with ==.
+// Need states what is required of a limit. It must state at least one thing. Needs are comparable with
+// ==.
 type Need struct {
-	// Above is how far the worst case of any window may be above the limit, as a part
-	// of the limit, proven: 0 for never above it, 0.1 for a tenth.
+	// Above is how far the proven worst case of any window may be above the limit, as a part of the
+	// limit: 0 for never above it, 0.1 for a tenth.
 	Above Tolerance
 
-	// Late is how late capacity may return, as a part of the window, see
-	// [Candidate.Late]. If neither it nor Wrong is stated, it is [DefaultLate]: otherwise
-	// the cheapest that never passes a limit would be one that lets units through one
-	// by one, evenly spaced. Say AtMost(1) for that. From a half on the choice may be GCRA
-	// with a burst below the limit, which is then the largest cost that fits.
+	// Late is how late capacity may return, as a part of the window, see [Candidate.Late]. If neither
+	// Late nor Wrong is stated, Late is [DefaultLate]. Without that default, the cheapest candidate
+	// that never exceeds a limit would be one that lets units through one by one, evenly spaced. State
+	// AtMost(1) if you want that. From AtMost(0.5) on, the choice may be GCRA with a burst below the
+	// limit. The burst is then the largest cost that fits.
 	Late Tolerance
 
-	// Wrong is the part of all requests of Traffic that may be decided unlike the exact
-	// log would. Traffic is asked about one candidate after the other, the cheapest
-	// first; one of plan/traffic takes about a microsecond for each request and
-	// candidate. What it finds is no promise for other traffic.
+	// Wrong is the part of all requests of Traffic that may be decided otherwise than the exact log
+	// would decide. Traffic is asked about one candidate after the other, the cheapest first. The
+	// implementation in plan/traffic takes about a microsecond for each request and candidate. Its
+	// result is no promise for other traffic.
 	Wrong   Tolerance
 	Traffic Traffic
 
-	// Bytes is the most bytes of Redis's memory that a key may take when full, see
-	// [Candidate.Full]; 0 for any.
+	// Bytes is the most bytes of Redis's memory that a full key may take, see [Candidate.Full]; 0
+	// allows any number.
 	Bytes int64
-	// BytesPerMillion is the same for a million keys; 0 for any.
+	// BytesPerMillion is the most bytes that a million full keys may take; 0 allows any number.
 	BytesPerMillion int64
 	// NameBytes is the length of a key's name in Redis; 0 for [DefaultNameBytes].
 	NameBytes int
 }
 
-// DefaultLate is how late capacity may return where a need does not say: a sixteenth
-// of the window.
+// DefaultLate is how late capacity may return if a need does not say: a sixteenth of the window.
 const DefaultLate = 1.0 / 16
 
-// Stated reports whether anything is needed.
+// Stated reports whether the need states anything.
 func (n Need) Stated() bool { return n != Need{NameBytes: n.NameBytes} }
 
 // Validate returns nil, or an error that wraps [ErrInvalidNeed].
@@ -101,7 +99,7 @@ func (n Need) Validate() error {
 	return nil
 }
 
-// late is the tolerance in force.
+// late returns the tolerance of lateness that applies.
 func (n Need) late() Tolerance {
 	if !n.Late.stated && !n.Wrong.stated {
 		return AtMost(DefaultLate)
@@ -109,24 +107,23 @@ func (n Need) late() Tolerance {
 	return n.Late
 }
 
-// bytes is the budget of a key, 0 for none.
+// bytes returns the budget of a key in bytes, 0 for none.
 func (n Need) bytes() int64 {
 	perKey := n.BytesPerMillion / 1_000_000
 	switch {
 	case n.BytesPerMillion == 0:
 		return n.Bytes
 	case n.Bytes == 0:
-		return max(1, perKey) // less than a byte a key is a budget, too
+		return max(1, perKey) // even less than a byte per key is a budget
 	}
 	return min(n.Bytes, max(1, perKey))
 }
 
-// onlyMemory reports whether nothing but memory is stated: then the most exact that
-// fits is wanted, not the cheapest.
+// onlyMemory reports whether the need states nothing but memory. Then the most exact candidate within
+// the budget is wanted, not the cheapest.
 func (n Need) onlyMemory() bool { return !n.Above.stated && !n.Late.stated && !n.Wrong.stated }
 
-// String is the need in words: "at most 10 % above the limit, at most
-// 5 % of the window late".
+// String returns the need in words: "at most 10 % above the limit, at most 5 % of the window late".
 func (n Need) String() string {
 	var parts []string
 	add := func(t Tolerance, none, some string) {
@@ -147,7 +144,7 @@ func (n Need) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// percent is a part as people read it, with up to three digits that count.
+// percent formats a part for people, with up to three significant digits.
 func percent(part float64) string {
 	if part == 0 {
 		return "0 %"

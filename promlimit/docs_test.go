@@ -11,9 +11,9 @@ import (
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
-// What the documents, the dashboard and the alert rules name is exported, label by
-// label, and what is exported is described: a metric renamed in one place only breaks
-// here and not in front of an operator.
+// Every metric and label that the documents, the dashboard and the alert rules name is exported, and
+// every exported metric is described. A metric that is renamed in one place only fails this test
+// instead of surprising an operator.
 func TestDocumentedMetricsAreExported(t *testing.T) {
 	exported := exportedMetrics(t)
 	described := []string{"../docs/operating.md", "../docs/rules.md"}
@@ -26,7 +26,7 @@ func TestDocumentedMetricsAreExported(t *testing.T) {
 	for _, file := range append(files, append(described, "../README.md")...) {
 		for _, found := range name.FindAllStringSubmatch(read(t, file), -1) {
 			metric, _, _ := strings.Cut(found[0], "{")
-			if metric == "tierlimit_" { // as in "tierlimit_*"
+			if metric == "tierlimit_" { // from "tierlimit_*"
 				continue
 			}
 			for _, suffix := range []string{"_bucket", "_sum", "_count"} {
@@ -39,7 +39,7 @@ func TestDocumentedMetricsAreExported(t *testing.T) {
 			for _, m := range matcher.FindAllStringSubmatch(found[1], -1) {
 				label, values := m[1], m[3]
 				if label == "rule" || label == "le" || label == "job" || label == "instance" {
-					continue // of the user's or of Prometheus's choosing
+					continue // chosen by the user or by Prometheus
 				}
 				for value := range strings.SplitSeq(values, "|") {
 					if !labels[label+"="+value] {
@@ -57,7 +57,8 @@ func TestDocumentedMetricsAreExported(t *testing.T) {
 	}
 }
 
-// What is exported is on the dashboard: who is on call does not know the names of metrics.
+// Every exported metric is on the dashboard, because an operator on call does not know the metrics'
+// names.
 func TestDashboardShowsEveryMetric(t *testing.T) {
 	dashboard := read(t, "../docs/monitoring/dashboard.json")
 	for metric := range exportedMetrics(t) {
@@ -67,7 +68,7 @@ func TestDashboardShowsEveryMetric(t *testing.T) {
 	}
 }
 
-// exportedMetrics is the names of all metrics, each with its pairs label=value.
+// exportedMetrics returns the names of all metrics, each with its pairs label=value.
 func exportedMetrics(t *testing.T) map[string]map[string]bool {
 	t.Helper()
 	l, registry := newLimiter(t)

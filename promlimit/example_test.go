@@ -11,7 +11,7 @@ import (
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
-// The limiter's metrics beside the program's own, at /metrics.
+// This exports the limiter's metrics together with the program's own, at /metrics.
 func ExampleNewCollector() {
 	limiter, err := tiered.OpenURL("redis://localhost:6379")
 	if err != nil {
@@ -23,7 +23,7 @@ func ExampleNewCollector() {
 	http.Handle("/metrics", promhttp.Handler())
 }
 
-// Two limiters on one registry.
+// This registers two limiters with one registry.
 func ExampleNewCollector_several() {
 	var accounts, searches *tiered.Limiter // each on a Redis of its own
 

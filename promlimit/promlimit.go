@@ -1,4 +1,4 @@
-// Package promlimit exports what a limiter counts, see [tiered.Stats], to Prometheus:
+// Package promlimit exports a limiter's counters and state, see [tiered.Stats], to Prometheus:
 //
 //	limiter, err := tiered.New(client)
 //	prometheus.MustRegister(promlimit.NewCollector(limiter))
@@ -16,10 +16,10 @@ import (
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
-// errNoLimiter is the error of gathering from a collector without a limiter.
+// errNoLimiter is the error of gathering metrics from a collector without a limiter.
 var errNoLimiter = errors.New("promlimit: NewCollector was given a limiter that is nil")
 
-// collector is safe for concurrent use.
+// collector exports the metrics of one limiter. It is safe for concurrent use.
 type collector struct {
 	limiter *tiered.Limiter
 	metrics []metrics.Metric
@@ -27,13 +27,13 @@ type collector struct {
 }
 
 // NewCollector returns a collector that reads the limiter's counters and state whenever metrics are
-// gathered, and costs nothing in between. It includes the metrics of rules files, if the limiter
-// has rules from any, see package rulesfile.
+// gathered, and costs nothing in between. If the limiter has rules from files, see package rulesfile,
+// the collector includes the metrics of these files.
 //
-// A registry takes the collector of one limiter, and refuses a second one. To register several
+// A registry accepts the collector of one limiter, and refuses a second one. To register several
 // limiters, give each a label with [prometheus.WrapRegistererWith]. A collector may stay registered
-// when its limiter is closed, and then reports the last values; unregister it before you register
-// that of a later limiter. Gathering from the collector of a nil limiter is an error.
+// when its limiter is closed, and then reports the last values. Unregister it before you register the
+// collector of a later limiter. Gathering from the collector of a nil limiter is an error.
 func NewCollector(limiter *tiered.Limiter) prometheus.Collector {
 	c := &collector{limiter: limiter, metrics: metrics.All()}
 	for _, m := range c.metrics {
@@ -42,14 +42,14 @@ func NewCollector(limiter *tiered.Limiter) prometheus.Collector {
 	return c
 }
 
-// Describe is of prometheus.Collector.
+// Describe implements prometheus.Collector.
 func (c *collector) Describe(descs chan<- *prometheus.Desc) {
 	for _, d := range c.descs {
 		descs <- d
 	}
 }
 
-// Collect is of prometheus.Collector.
+// Collect implements prometheus.Collector.
 func (c *collector) Collect(out chan<- prometheus.Metric) {
 	if c.limiter == nil {
 		out <- prometheus.NewInvalidMetric(c.descs[0], errNoLimiter)
@@ -73,7 +73,7 @@ func (c *collector) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// histogram adds up the buckets: Prometheus's have what is in those below as well.
+// histogram returns h as a metric of Prometheus, whose buckets are cumulative.
 func histogram(desc *prometheus.Desc, s *tiered.Stats, h *tiered.Histogram) prometheus.Metric {
 	buckets, total := make(map[float64]uint64, len(h.Bounds)), uint64(0)
 	for i, bound := range h.Bounds {

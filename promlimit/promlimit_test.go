@@ -18,7 +18,7 @@ import (
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
-// newLimiter returns a limiter, and a registry that has its metrics and no others.
+// newLimiter returns a limiter, and a registry with its metrics only.
 func newLimiter(t *testing.T, options ...tiered.Option) (*tiered.Limiter, *prometheus.Registry) {
 	t.Helper()
 	options = append([]tiered.Option{
@@ -48,7 +48,7 @@ func newRule(t *testing.T, l *tiered.Limiter, name string, lim limit.Limit, opti
 }
 
 func TestMetricsTellWhatHappened(t *testing.T) {
-	now := time.Now() // stands still: a denial is remembered
+	now := time.Now() // stands still, so that the denial stays remembered
 	l, registry := newLimiter(t, tiered.VirtualClock(func() time.Time { return now }))
 	r := newRule(t, l, "r", limit.PerMinute(2))
 	dry := newRule(t, l, "dry", limit.PerMinute(1), tiered.DryRun(), tiered.DenialLife(0))
@@ -132,7 +132,7 @@ tierlimit_remembered_denials 1
 	}
 }
 
-// Buckets of Prometheus hold what is in those below as well.
+// The buckets of Prometheus's histograms are cumulative.
 func TestTripsAreAHistogram(t *testing.T) {
 	l, registry := newLimiter(t)
 	r := newRule(t, l, "r", limit.PerMinute(1000))
@@ -157,7 +157,7 @@ func TestTripsAreAHistogram(t *testing.T) {
 		if got.GetSampleCount() < 20 || got.GetSampleCount() > want.Count() || len(got.GetBucket()) != len(want.Bounds) {
 			t.Errorf("%s has %d values in %d buckets, want up to %d in %d", f.GetName(), got.GetSampleCount(), len(got.GetBucket()), want.Count(), len(want.Bounds))
 		}
-		above := want.Counts[len(want.Bounds)] // the last bucket has all others
+		above := want.Counts[len(want.Bounds)] // values above the largest bound
 		for i, b := range got.GetBucket() {
 			if i > 0 && b.GetCumulativeCount() < got.GetBucket()[i-1].GetCumulativeCount() || i == len(want.Bounds)-1 && b.GetCumulativeCount()+above < got.GetSampleCount() {
 				t.Errorf("%s: fewer values up to %v than below", f.GetName(), b.GetUpperBound())
@@ -172,7 +172,7 @@ func TestTripsAreAHistogram(t *testing.T) {
 	}
 }
 
-// The metrics of rules files are there once one is loaded, and tell of all together.
+// The metrics of rules files exist once a file is loaded, and cover all files together.
 func TestRulesFiles(t *testing.T) {
 	l, registry := newLimiter(t)
 	names := []string{"tierlimit_rules_file_loads_total", "tierlimit_rules_file_last_load_successful"}
@@ -211,8 +211,8 @@ tierlimit_rules_file_loads_total{result="ok"} 3
 	t.Error("it is not told when the rules were loaded")
 }
 
-// A registry has one limiter, unless labels tell several apart, and a later one once the first is
-// taken off it.
+// A registry accepts one limiter, or several with different labels. It accepts a later limiter after
+// the first one is unregistered.
 func TestOneRegistry(t *testing.T) {
 	a, _ := newLimiter(t)
 	b, _ := newLimiter(t)
@@ -248,8 +248,8 @@ func TestNoLimiter(t *testing.T) {
 	}
 }
 
-// A service does not link a client of a monitoring system, nor protobuf, because it limits
-// requests: only who imports this package does.
+// A service does not link a client of a monitoring system, nor protobuf, just because it limits
+// requests: only a program that imports this package does.
 func TestLimitersLinkNoPrometheus(t *testing.T) {
 	dependencies := func(packages ...string) string {
 		out, err := exec.Command("go", append([]string{"list", "-deps"}, packages...)...).CombinedOutput()

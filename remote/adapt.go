@@ -6,15 +6,15 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Adapt prepares a client of one node for a limiter: it makes the connections quiet that the client dials from now
-// on, and returns a client of the same connections and with the same hooks that keeps the deadlines of contexts.
+// Adapt prepares a client of one node for a limiter. It makes the connections that the client dials from now on
+// quiet. It returns a client with the same connections and hooks that keeps the deadlines of contexts.
 func Adapt(client *redis.Client) *redis.Client {
 	quiet(client)
 	return keepDeadlines(client)
 }
 
-// keepDeadlines returns a client that keeps the deadlines of contexts. Clients of go-redis keep them only if
-// ContextTimeoutEnabled is set, and wait for seconds otherwise. Callers that make their own trips
+// keepDeadlines returns a client that keeps the deadlines of contexts. A go-redis client keeps them only if
+// ContextTimeoutEnabled is set, and waits for seconds otherwise. Callers that make their own trips
 // (Options.Inline) must not wait that long, and a hung Redis must not tie up connections.
 //
 // WithTimeout returns a client with its own copy of the options, which can be changed safely, and
@@ -31,9 +31,9 @@ func keepDeadlines(client *redis.Client) *redis.Client {
 	return keeps
 }
 
-// hooksOf is a hook of a copy of a client. It runs the hooks of the client itself, which can be had
-// only by taking a [redis.Conn]. No connection is taken from the pool for that: commands never reach
-// the Conn, because its last hook passes them on to the copy.
+// hooksOf is a hook of a copy of a client, and runs the hooks of the original client. go-redis gives access to
+// a client's hooks only through a [redis.Conn]. No connection is taken from the pool for that Conn: commands
+// never reach it, because its last hook passes them on to the copy.
 type hooksOf struct{ client *redis.Client }
 
 // DialHook does nothing: connections are dialed by the client's pool, which runs the client's hooks.
@@ -46,8 +46,8 @@ func (h hooksOf) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return hooks.Process
 }
 
-// ProcessPipelineHook is ProcessHook for pipelines. The limiter has none on a single node, but go-redis
-// greets the server with one on each new connection.
+// ProcessPipelineHook is ProcessHook for pipelines. The limiter sends no pipelines to a single node, but
+// go-redis greets the server with one on each new connection.
 func (h hooksOf) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
 	return func(ctx context.Context, cmds []redis.Cmder) error {
 		hooks := h.client.Conn()

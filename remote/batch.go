@@ -6,16 +6,15 @@ import (
 	"github.com/tierlimit/tierlimit/lua"
 )
 
-// batch combines the calls of one trip. It coalesces calls of the same rule, key and cost into one
-// entry with a count, and puts entries of the same rule and key side by side, which costs Redis little
-// more than a single entry. The results are as if the calls had been made one by one. Since all of
-// them are in flight at the same time, their order may be chosen: the calls of a key keep the order of
-// their arrival, except that calls of the same cost, or holds of the same life, are served together with the first of
-// them.
+// batch combines the calls of one trip. It coalesces calls of the same rule, key and cost into one entry with a
+// count, and puts entries of the same rule and key side by side, which costs Redis little more than a single
+// entry. The results are as if the calls had been made one by one. Their order may be chosen, because all of
+// them are in flight at the same time. Calls of a key keep the order of their arrival, with one exception:
+// calls of the same cost, and holds of the same life, are served together with the first of them.
 //
-// Releases of held units and settlements of holds come first, those of a key as one entry, so that
-// other calls find the units that they free. If a key has other entries, too, these follow directly,
-// so that its state is read once.
+// Releases of held units and settlements of holds come first, so that other calls find the units that they
+// free. Those of one key form one entry. If the key has other entries, too, these follow directly, so that its
+// state is read once.
 type batch struct {
 	entries []Entry
 
@@ -23,12 +22,12 @@ type batch struct {
 	first  []int32          // the first run of releases and settlements of each key
 	heads  []int32          // the first run of other calls of each key, in order of arrival
 	loads  []load           // one per key
-	loadOf map[asking]int32 // positions in loads, unless there is only one: most batches are small
-	// groups says that the batch has groups. Other entries of their keys keep their place before or
-	// after them.
+	loadOf map[asking]int32 // positions in loads; unused while there is only one, because most batches are small
+	// groups says that the batch has groups. A group's entries and other entries of the same keys then keep
+	// their order.
 	groups bool
 	work   int64 // units that the script writes one by one
-	mixed  int   // holds that share an entry with others of other costs
+	mixed  int   // holds that share an entry with a hold of another cost
 
 	spare [][]joinedHold // lists of joined holds of earlier trips, for reuse
 }
@@ -46,8 +45,8 @@ const (
 	// mostTries is the number of runs of a key that a call tries to join. It is small because calls
 	// for a key usually have few different costs.
 	mostTries = 8
-	// mostMixed is the number of holds of a batch that may have another cost than the one before them in
-	// the same entry. If not all fit, each of them takes Redis as long as an entry.
+	// mostMixed is the number of holds in a batch that may have another cost than the one before them in the
+	// same entry. If not all holds of such an entry fit, each of them takes Redis as long as an entry.
 	mostMixed = 256
 	// mostSpare is the number of lists of joined holds that a batch keeps for reuse.
 	mostSpare = 8
@@ -57,7 +56,7 @@ const (
 type bounds struct {
 	entries int
 	work    int64 // units that the script writes one by one
-	// keysEntries and keysWork limit the part of each key. Its first call is exempt from them.
+	// keysEntries and keysWork limit the part of each key. They do not apply to the first call of a key.
 	keysEntries int
 	keysWork    int64
 	// spread is the largest difference, in µs, between the deadlines of calls that share an entry.
@@ -76,23 +75,23 @@ func newBounds(entries int, work, spread int64) *bounds {
 	return &bounds{entries: entries, work: work, keysEntries: entries, keysWork: work, spread: spread}
 }
 
-// fairly returns bounds that leave room for other keys, given the number of waiting entries.
+// fairly returns bounds that leave room for other keys. waiting is the number of entries that wait.
 func (b bounds) fairly(waiting int) *bounds {
-	if waiting > b.entries { // otherwise, there is room for all of them
+	if waiting > b.entries { // otherwise there is room for all of them
 		b.keysEntries = max(leastPerKey, b.entries/keyPart)
 	}
 	b.keysWork = b.work / keyPart
 	return &b
 }
 
-// entryRun is an entry that calls may still join.
+// entryRun is an entry that further calls may join.
 type entryRun struct {
 	entry    Entry
 	deadline int64 // the earliest deadline of its calls
 	latest   int64 // the latest deadline of its calls
 	head     int32 // the first of the runs with the same asking, which are put side by side
 	next     int32 // the next of them, or 0
-	ordered  bool  // for a head: its runs are in entries
+	ordered  bool  // for a head: its runs were appended to entries
 	at       int32 // its position in entries
 }
 
@@ -100,7 +99,7 @@ type entryRun struct {
 type asking struct {
 	rule  *Rule
 	key   string
-	first bool // releases and settlements, see comesFirst
+	first bool // set for releases and settlements, see comesFirst
 }
 
 func askingOf(e *Entry) asking { return asking{e.Rule, e.Key, e.comesFirst()} }
@@ -111,8 +110,8 @@ func (e *Entry) comesFirst() bool { return e.releases() || e.settlesHold() }
 // releases reports whether the entry releases units of a concurrency limit.
 func (e *Entry) releases() bool { return e.Operation == lua.Refund && e.Rule.slots }
 
-// join coalesces another entry of the same rule and key into this one, if possible. place is where the
-// other's part begins: for a Take, the count before it; for a release, the number of units before it.
+// join coalesces another entry of the same rule and key into this one, if possible. place is where the other's
+// part begins: for a Take the count before it, for a release the number of units before it.
 func (e *Entry) join(other *Entry) (place int64, joined bool) {
 	switch {
 	case e.releases() && other.releases():
@@ -147,7 +146,7 @@ type outcome int
 const (
 	added    outcome = iota
 	full             // the batch has no room for the call
-	keysFull         // the key has its part of the batch already; calls of other keys may fit
+	keysFull         // the key has used up its part of the batch; calls of other keys may fit
 )
 
 // add adds a call, unless the batch would then exceed its bounds. The first call always fits.
@@ -198,9 +197,9 @@ func (b *batch) add(c *call, bound *bounds) outcome {
 	return added
 }
 
-// addsNoWork reports whether a call is a settlement that joins two or more others of its key. The log is
-// written at most twice for all of them, once for the units given back and once for those charged in
-// addition, and the first two settlements account for that.
+// addsNoWork reports whether a call is a settlement that would join two or more others of its key. The log is
+// written at most twice for all of them: once for the units given back, and once for the units charged in
+// addition. The first two settlements account for that.
 func (b *batch) addsNoWork(l *load, e *Entry) bool {
 	if l.last == noRun || !e.settlesHold() {
 		return false
@@ -209,9 +208,9 @@ func (b *batch) addsNoWork(l *load, e *Entry) bool {
 	return n > 1 && n < lua.MaxHolds
 }
 
-// joined joins a call to a run of its key, if possible. It tries the last run, which nearly always fits,
-// and, if the key may have further runs, also the first ones. It returns the run, or noRun, and the
-// call's place in it.
+// joined joins a call to a run of its key, if possible. It tries the last run, which nearly always fits. If the
+// key may have further runs, it also tries the first ones. It returns the run, or noRun, and the call's place
+// in it.
 func (b *batch) joined(l *load, c *call, bound *bounds) (at int32, place int64) {
 	tries := 1
 	if l.runs < bound.keysEntries {
@@ -272,20 +271,19 @@ func (b *batch) addLoad(who asking) *load {
 	return &b.loads[at]
 }
 
-// addGroup adds a group's entries, which must stay together, and in order with other entries of their
-// keys.
+// addGroup adds the entries of a group. They stay together, and in order with other entries of their keys.
 func (b *batch) addGroup(c *call, bound *bounds) outcome {
 	work := c.work
 	if len(b.runs) > 0 && (len(b.runs)+len(c.group) > bound.entries || b.work+work > bound.work) {
 		return full
 	}
-	// If the whole batch is within the part of one key, no key has exceeded its part.
+	// While the whole batch is smaller than one key's part, no key has exceeded its part.
 	if (len(b.runs) >= bound.keysEntries || b.work+work > bound.keysWork) && b.areFull(c.group, bound) {
 		return keysFull
 	}
 	b.work += work
 	b.groups = true            // later entries are not put before the group
-	number := len(b.heads) + 1 // distinguishes the group from those of other calls
+	number := len(b.heads) + 1 // distinguishes the group from the groups of other calls
 	for i := range c.group {
 		e := &c.group[i]
 		l := b.loadFor(asking{rule: e.Rule, key: e.Key})
@@ -307,8 +305,8 @@ func (b *batch) addGroup(c *call, bound *bounds) outcome {
 	return added
 }
 
-// areFull reports whether every key of a group has its part of the batch already. If one has not, the
-// group is not held back: its other keys may be limits that all requests share.
+// areFull reports whether every key of a group has used up its part of the batch. If some key has not, the group
+// is not held back: its full keys may be limits that all requests share.
 func (b *batch) areFull(group []Entry, bound *bounds) bool {
 	for i := range group {
 		l := b.loadFor(asking{rule: group[i].Rule, key: group[i].Key})
@@ -321,13 +319,13 @@ func (b *batch) areFull(group []Entry, bound *bounds) bool {
 
 func (b *batch) append(e *Entry, deadline int64) int32 {
 	at := int32(len(b.runs))
-	b.runs = slices.Grow(b.runs, 1)[:at+1] // which reset has cleared
+	b.runs = slices.Grow(b.runs, 1)[:at+1] // reset has cleared it
 	run := &b.runs[at]
 	run.entry, run.deadline, run.latest, run.head = *e, deadline, deadline, at
 	return at
 }
 
-// finish puts the entries in order.
+// finish puts the entries in their final order.
 func (b *batch) finish() {
 	for _, at := range b.first {
 		b.line(at)
@@ -343,20 +341,20 @@ func (b *batch) finish() {
 	}
 }
 
-// line appends the runs of a key, from its head on, to the entries.
+// line appends the runs of a key to the entries, beginning with the head.
 func (b *batch) line(at int32) {
 	b.runs[at].ordered = true
 	for {
 		run := &b.runs[at]
 		run.at = int32(len(b.entries))
 		b.entries = append(b.entries, run.entry)
-		if at = run.next; at == 0 { // no run comes before itself
+		if at = run.next; at == 0 { // run 0 is the first, and so never the next of another
 			return
 		}
 	}
 }
 
-// answer returns the replies to a call, which it may share with others; see Reply.share.
+// answer returns the replies to a call. The call may share them with others; see Reply.share.
 func (b *batch) answer(c *call, replies []Reply) []Reply {
 	at := int(b.runs[c.run].at)
 	if apart := replies[at].apart; apart != nil {
@@ -365,7 +363,7 @@ func (b *batch) answer(c *call, replies []Reply) []Reply {
 	return replies[at : at+max(1, len(c.group))]
 }
 
-// disown subtracts the units that a call was granted from those in the replies.
+// disown subtracts the units that were granted to a call from the replies that it shares.
 func (b *batch) disown(c *call, replies []Reply) {
 	at := int(b.runs[c.run].at)
 	for i := range c.group {
@@ -373,7 +371,7 @@ func (b *batch) disown(c *call, replies []Reply) {
 	}
 	if apart := replies[at].apart; apart != nil {
 		apart.of(c.place)[0].Granted = 0
-	} else if c.group == nil && !c.entry.releases() { // those of releases are divided by position, see share
+	} else if c.group == nil && !c.entry.releases() { // a release's units are divided by position, see share
 		replies[at].Granted -= replies[at].share(&c.entry, c.place).Granted
 	}
 }

@@ -16,21 +16,19 @@ import (
 // if Redis had received it; if it is still on its way, it will not be charged.
 var ErrNoAnswer = errors.New("tierlimit: no answer from Redis before the deadline")
 
-// ErrNoRoom means that more decisions wait than Redis can make in time, or than Options.Queue. The
-// entry was not sent. It is a single value, because under overload many calls end with it.
+// ErrNoRoom means that more decisions are waiting than Redis can make in time, or than Options.Queue allows.
+// The entry was not sent. It is a single value, because under overload many calls end with it.
 var ErrNoRoom = fmt.Errorf("%w: too many decisions wait for it already: %w", ErrNoAnswer, errNotRun)
 
-// ErrUnreadable means that the key's value in Redis is not this library's, is damaged, or was
-// written by a later version of it. It is left as it is, until it expires or is forgotten
-// (lua.Forget).
+// ErrUnreadable means that the key's value in Redis is not this library's, is damaged, or was written by a
+// later version of it. The value is left as it is, until it expires or is forgotten (lua.Forget).
 var ErrUnreadable = errors.New("tierlimit: a key's state in Redis cannot be read: it is damaged, of another type, or of a later version. Until it expires, Rule.Reset of the key makes it anew")
 
 // Hooks connect the batcher to packages that it must not import. They are called once for each
 // trip, by the goroutine that makes it.
 type Hooks struct {
-	// Begin is called before each trip. If it returns an error, the trip is not made, and the
-	// decisions that waited for it get that error. Otherwise done is called exactly once, with the
-	// result of the trip.
+	// Begin is called before each trip. If it returns an error, the trip is not made, and the waiting decisions
+	// end with that error. Otherwise done is called exactly once, with the result of the trip.
 	Begin func() (done func(error), err error)
 	// Now is called before each trip is sent; its result is passed to askers. It may be nil.
 	Now func() int64
@@ -41,14 +39,14 @@ type Hooks struct {
 	Trip func(callers int, took time.Duration, err error)
 }
 
-// Asker is notified of the answers to a rule's entries, see [Rule.Named].
+// Asker is notified of the replies to a rule's entries, see [Rule.Named].
 type Asker interface {
-	// Answering is called for all entries of a trip of several, before Answered is for the first of them, so
-	// that what the asker keeps of them can be fetched from main memory at the same time.
+	// Answering is called for all entries of a trip that carries several, before Answered is called for the
+	// first of them. So the asker can have its data on all of them fetched from main memory at the same time.
 	Answering(e *Entry)
-	// Answered is called once for each entry that was answered, before its callers get the answer:
-	// with the batcher (Hooks.Shard), the entry, the reply, and the result of Hooks.Now before it
-	// was sent. The goroutine that makes the trip calls it.
+	// Answered is called once for each answered entry, before its callers get the answer, by the goroutine that
+	// makes the trip. shard is the batcher (Hooks.Shard); sent is what Hooks.Now returned before the entry was
+	// sent.
 	Answered(shard int, e *Entry, r *Reply, sent int64)
 }
 
@@ -61,9 +59,8 @@ type Options struct {
 	Queue    int           // decisions that may wait for a trip
 	// VirtualClock, if set, replaces Redis's clock: µs since the epoch.
 	VirtualClock func() int64
-	// Inline lets callers make trips in their own goroutines. The client must then keep the
-	// deadline of a context in everything that it does. Otherwise separate goroutines make the
-	// trips.
+	// Inline lets callers make trips in their own goroutines. Everything that the client does must then keep to
+	// the context's deadline. Otherwise separate goroutines make the trips.
 	Inline bool
 }
 
@@ -77,8 +74,8 @@ type Batcher struct {
 	hooks  Hooks
 
 	lastAnswer atomic.Int64 // local time of Redis's last answer
-	answered   atomic.Int64 // decisions, in time
-	asking     atomic.Int64 // callers
+	answered   atomic.Int64 // decisions made in time
+	asking     atomic.Int64 // callers that wait
 
 	running sync.WaitGroup // goroutines that make trips
 	calls   callPool
@@ -87,22 +84,22 @@ type Batcher struct {
 	queue    queue
 	trips    []*trip // in flight
 	spare    []*trip // for reuse
-	inFlight int     // trips that have a place
-	stuck    int     // trips given up, whose command has not returned yet
+	inFlight int     // trips that have a place: those that count toward Options.InFlight
+	stuck    int     // trips that were given up, and whose command has not returned yet
 	room     room
 	distance distance
 	alone    bool  // no other process of the fleet uses Redis
-	failed   bool  // the last trip
-	slow     bool  // Redis, or the last trip failed
-	last     cargo // of the last trip
-	took     int64 // µs, of the last trip that was answered
-	takes    int64 // µs that a trip takes at least: the shorter of the last two answered
-	delay    int64 // µs of that one that this process took
+	failed   bool  // the last trip failed
+	slow     bool  // Redis is slow, or the last trip failed
+	last     cargo // what the last trip carried
+	took     int64 // µs that the last answered trip took
+	takes    int64 // µs that a trip takes at least: the shorter of the last two that were answered
+	delay    int64 // the part of took, in µs, for which this process is responsible
 
 	closed bool
 	reaper *time.Timer
 	reapAt int64 // local time that the timer is set for; 0: not set
-	reaped int64 // local time of its last round, plus a pause
+	reaped int64 // the earliest local time of the timer's next round: the end of the last round, plus a pause
 }
 
 // NewBatcher returns a Batcher that runs script. Close it after use.
@@ -118,28 +115,27 @@ func NewBatcher(script *Script, opt Options, hooks Hooks) *Batcher {
 	return b
 }
 
-// Answered returns the number of decisions made in time so far, counting each of a group.
+// Answered returns the number of decisions made in time so far; each decision of a group counts.
 func (b *Batcher) Answered() int64 { return b.answered.Load() }
 
 // Asked reports whether any caller waits for a decision.
 func (b *Batcher) Asked() bool { return b.asking.Load() > 0 }
 
-// shares says how many processes share Redis, this one included.
+// shares tells the batcher how many processes share Redis, including this one.
 func (b *Batcher) shares(processes int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.alone = processes == 1
 }
 
-// Decide has one entry decided, with all of its count; see [Batcher.DecideAll].
+// Decide has one entry decided, with its whole count; see [Batcher.DecideAll].
 func (b *Batcher) Decide(ctx context.Context, e Entry) (reply Reply, err error) {
 	err = b.DecideInto(ctx, &e, &reply)
 	return reply, err
 }
 
-// DecideInto is Decide without copies on the stack: a goroutine that is started for a request has a small
-// one, and copying it into a larger one takes longer than most of a decision. The entry may be reused
-// afterwards.
+// DecideInto is Decide without copies on the stack. A goroutine that was started for a request has a small
+// stack, and moving to a larger one takes longer than most of a decision. The entry may be reused afterwards.
 func (b *Batcher) DecideInto(ctx context.Context, e *Entry, reply *Reply) error {
 	c := b.calls.single(ctx, e)
 	if err := b.decide(c, b.opt.Deadline); err != nil {
@@ -150,14 +146,14 @@ func (b *Batcher) DecideInto(ctx context.Context, e *Entry, reply *Reply) error 
 	return nil
 }
 
-// DecideAll has entries decided in one trip, in order, and within the given time, at most
-// Options.Deadline. On a Cluster they must share a slot. Entries with the same Group are charged
-// all or none. Entries without one fail by themselves, see Reply.Err; the error is that of all.
+// DecideAll has entries decided in one trip, in order, and within the given time, at most Options.Deadline. On
+// a Cluster they must share a slot. Entries with the same Group are charged all or none. Entries without a
+// Group fail separately, see Reply.Err; the error that DecideAll returns is for the whole call.
 //
-// It returns within that time, or when ctx's deadline passes, and within 25 ms when ctx is
-// cancelled. But a caller that makes its own trip (Options.Inline) finishes it first. Errors:
-// [ErrNoAnswer], [ErrDecideBy], [ErrNoRoom], [ErrUnreadable], [limit.ErrClosed], those of ctx,
-// which say nothing of Redis, what Hooks.Begin returned, or what Redis or the client said.
+// DecideAll returns within that time, or when ctx's deadline passes, and within 25 ms when ctx is canceled.
+// But a caller that makes its own trip (Options.Inline) finishes it first. The error is [ErrNoAnswer],
+// [ErrDecideBy], [ErrNoRoom], [ErrUnreadable], [limit.ErrClosed], an error of ctx, which says nothing about
+// Redis, the error that Hooks.Begin returned, or an error of Redis or the client.
 func (b *Batcher) DecideAll(ctx context.Context, entries []Entry, within time.Duration) ([]Reply, error) {
 	if len(entries) == 0 {
 		return nil, nil
@@ -171,13 +167,13 @@ func (b *Batcher) DecideAll(ctx context.Context, entries []Entry, within time.Du
 	return replies, nil
 }
 
-// hurriedPart defines which callers are hurried: those whose own context leaves them less than this
-// part of the limiter's time. Without an answer in time, hurried calls end with their context's
-// error; the others are decided without Redis, if need be a little sooner.
+// hurriedPart defines which callers are hurried: those whose own context leaves them less than this part of the
+// limiter's time. A hurried call that is not answered in time ends with its context's error. Other calls are
+// then decided without Redis, if necessary a little before their deadline.
 const hurriedPart = 0.75
 
-// decide gets a call answered. Its caller may have to make trips for it and for others, unless it has
-// less time than the limiter's deadline: the others would then have no more time than that caller.
+// decide gets a call answered. The caller may have to make trips for its own call and for others, unless it has
+// less time than the limiter's deadline: the other calls would then have no more time than that caller.
 func (b *Batcher) decide(c *call, within time.Duration) error {
 	b.asking.Add(1)
 	defer b.asking.Add(-1)
@@ -208,7 +204,7 @@ func (b *Batcher) decide(c *call, within time.Duration) error {
 	return b.await(c)
 }
 
-// await returns once the call is answered. Until then its caller leads the trips for which it is elected.
+// await returns once the call is answered. Until then its caller leads each trip that it is elected for.
 func (b *Batcher) await(c *call) error {
 	for <-c.done; c.elected; <-c.done {
 		c.elected = false
@@ -217,8 +213,8 @@ func (b *Batcher) await(c *call) error {
 	return c.err
 }
 
-// late returns the error of a call whose deadline has passed, and that is not claimed yet. A
-// caller's own short deadline is no failure of Redis.
+// late returns the error of an unclaimed call whose deadline has passed. If the caller had set a shorter
+// deadline of its own, that is no failure of Redis.
 func (b *Batcher) late(c *call) error {
 	sent := c.state.Load() == callSent
 	switch {
@@ -234,8 +230,8 @@ func (b *Batcher) late(c *call) error {
 	return errNotSent
 }
 
-// Close refuses further decisions, fails those that have not been sent yet, and waits for the trips
-// in flight for as long as the client takes.
+// Close refuses further decisions, fails those that have not been sent yet, and waits until the client has
+// returned from the trips in flight.
 func (b *Batcher) Close() {
 	b.mu.Lock()
 	b.closed = true

@@ -6,18 +6,18 @@ import (
 	"sync/atomic"
 )
 
-// call is what one caller waits for: a decision, or several that belong together. The fields that a
-// trip needs come first, because they are in the cache of the caller's core, and fetching them is
+// call is the request of one caller, who waits for it: for one decision, or for several that belong together.
+// The fields that a trip needs come first. They are in the cache of the caller's core, and fetching them is
 // most of a trip's work for a call.
 type call struct {
 	done            chan struct{} // signals its caller: it was elected, or answered
 	asked, deadline int64         // local time
 	state           atomic.Uint32 // see below
-	elected         bool          // its caller is to lead the next trip; read once done was received
+	elected         bool          // its caller was elected to lead the next trip; read only after receiving from done
 	mayLead         bool          // its caller may lead: it has as much time as the limiter gives
 	hurried         bool          // its caller's own context ends long before the limiter's deadline
 	short           bool          // it has less time than the limiter's deadline, see DecideBy
-	ownTime         bool          // the program gave it that time
+	ownTime         bool          // the program set that shorter time
 	resent          bool
 	work            int64 // units that the script writes one by one for it
 
@@ -26,13 +26,13 @@ type call struct {
 	run   int32
 	place int64
 
-	// The answer, which may be read once done was received. The replies belong to the trip; calls
-	// of the same entry share them.
+	// The answer, which may be read after receiving from done. The replies belong to the trip; calls that share
+	// an entry share them.
 	replies []Reply
 	err     error
 
 	entry Entry
-	group []Entry // several, instead of entry
+	group []Entry // set instead of entry if there are several
 	ctx   context.Context
 }
 
@@ -44,28 +44,28 @@ const (
 	callClaimed
 )
 
-// callPool has calls for reuse. Each batcher has one of its own: in a bubble of testing/synctest the
-// channel of a call belongs to the bubble, and must not be used outside of it.
+// callPool keeps calls for reuse. Each batcher has its own pool: in a bubble of testing/synctest the channel of
+// a call belongs to the bubble, and must not be used outside of it.
 type callPool struct{ sync.Pool }
 
 func (p *callPool) get(ctx context.Context) *call {
 	c, _ := p.Get().(*call)
 	if c == nil {
-		// At most two signals are sent before a caller receives one: that it is elected, and its answer.
+		// A caller is sent at most two signals before it receives one: its election, and its answer.
 		c = &call{done: make(chan struct{}, 2)}
 	}
 	c.ctx = ctx
 	return c
 }
 
-// single is the call for one entry.
+// single returns the call for one entry.
 func (p *callPool) single(ctx context.Context, e *Entry) *call {
 	c := p.get(ctx)
 	c.entry, c.work = *e, e.work()
 	return c
 }
 
-// group is the call for several entries that go together.
+// group returns the call for several entries that are decided together.
 func (p *callPool) group(ctx context.Context, group []Entry) *call {
 	c := p.get(ctx)
 	c.group = group
@@ -75,8 +75,8 @@ func (p *callPool) group(ctx context.Context, group []Entry) *call {
 	return c
 }
 
-// release puts a call back. Only its caller may do so, and only after a trip has answered, when nobody
-// else refers to the call.
+// release puts a call back. Only its caller may do so, and only after a trip has answered, when nothing else
+// refers to the call any more.
 func (p *callPool) release(c *call) {
 	done := c.done
 	*c = call{done: done}
@@ -88,7 +88,7 @@ func (p *callPool) release(c *call) {
 //go:noinline // so that its copies are on the stack only now, and not during the trip
 func (c *call) answered(reply *Reply) { *reply = c.replies[0].share(&c.entry, c.place) }
 
-// described returns the text by which errors name the i-th of the call's entries.
+// described returns the text by which errors name the call's i-th entry.
 func (c *call) described(i int) string {
 	if c.group != nil {
 		return c.group[i].described()
@@ -96,20 +96,20 @@ func (c *call) described(i int) string {
 	return c.entry.described()
 }
 
-// lead makes the call's caller the leader of the next trip. It returns false if it may not lead, or
-// has left.
+// lead makes the call's caller the leader of the next trip. It returns false if the caller may not lead, or has
+// left.
 func (c *call) lead() bool { return c.mayLead && c.state.CompareAndSwap(callWaiting, callLeading) }
 
-// follow ends what lead has begun, unless the call is on a trip, or answered.
+// follow undoes lead, unless the call is on a trip or answered.
 func (c *call) follow() { c.state.CompareAndSwap(callLeading, callWaiting) }
 
-// send marks the call as sent, unless its caller has left. Its caller may cease to lead another trip meanwhile.
+// send marks the call as sent, unless its caller has left. Meanwhile the caller may stop leading another trip.
 func (c *call) send() {
 	for !c.state.CompareAndSwap(callWaiting, callSent) && !c.state.CompareAndSwap(callLeading, callSent) && !c.claimed() {
 	}
 }
 
-// claim reports whether it is the first to be called. Who claims a call must answer it.
+// claim reports whether nobody has claimed the call before. Whoever claims a call must answer it.
 func (c *call) claim() bool { return c.state.Swap(callClaimed) != callClaimed }
 
 func (c *call) claimed() bool { return c.state.Load() == callClaimed }

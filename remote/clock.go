@@ -6,15 +6,16 @@ import (
 	"time"
 )
 
-// processStart is where local time is counted from, on the monotonic clock: a century before the process
-// started, because time in a bubble of testing/synctest begins in 2000, and 0 means "never" or "not set".
+// processStart is the zero of local time, on the monotonic clock. It is a century before the process started,
+// because time in a bubble of testing/synctest begins in 2000, and a local time of 0 means "never" or "not
+// set".
 var processStart = time.Now().Add(-100 * 365 * 24 * time.Hour) // AddDate would drop the monotonic clock
 
-// localTime is microseconds on this process's monotonic clock.
+// localTime returns the time on this process's monotonic clock, in microseconds.
 func localTime() int64 { return time.Since(processStart).Microseconds() }
 
-// localTimeOf converts a time. It reads no clock if t has a reading of the monotonic one, as the deadline of a
-// context usually has.
+// localTimeOf converts t to local time. If t has a monotonic reading, as the deadline of a context usually has,
+// it reads no clock.
 func localTimeOf(t time.Time) int64 {
 	if t == t.Round(0) { // without such a reading
 		return localTime() + time.Until(t).Microseconds()
@@ -22,21 +23,21 @@ func localTimeOf(t time.Time) int64 {
 	return t.Sub(processStart).Microseconds()
 }
 
-// clocks estimates the clock of a node: how far it is ahead of this process's. Behind a client of an unknown
-// type there may be several servers; their clocks are kept by slot.
+// clocks estimates the clock of a node: how far it is ahead of this process's clock. Behind a client of an
+// unknown type there may be several servers, so their clocks are kept by slot.
 //
-// A reply's clock was read at some moment between sending and receiving, so it gives bounds: ahead
-// by at least (server - received), by at most (server - sent). A not-after uses the lower bound, so
-// that an entry which the server accepts is certainly in time (law 4). It is early by at most the
-// time of the reply's way back, plus the possible drift of the clocks since.
+// A reply's clock was read at some moment between sending and receiving. So the server's clock is ahead by at
+// least (server - received), and by at most (server - sent). A not-after uses the lower bound, so an entry that
+// the server accepts is certainly in time (law 4). The not-after is early by at most the time of the reply's
+// way back, plus the possible drift of the clocks since.
 type clocks struct {
 	bySlot bool
-	// The bound of the only server, if not bySlot. It is read for each entry, so without a lock.
+	// The bound of the only server, if not bySlot. It is an atomic, because it is read for each entry.
 	only atomic.Pointer[bound]
 
 	mu     sync.Mutex // guards the rest
 	ahead  map[uint16]bound
-	behind bound // of them, that of the clock which is furthest behind
+	behind bound // the bound in ahead whose clock is furthest behind
 }
 
 // bound is immutable.
@@ -49,7 +50,7 @@ type bound struct {
 // quartz clock drifts by less than half of that.
 const driftShare = 5000
 
-// at returns the bound at a local time: it decreases until a better one is found.
+// at returns the bound at a local time. It decreases until a better bound is found.
 func (b *bound) at(local int64) int64 {
 	return b.ahead - (max(0, local-b.since)+driftShare-1)/driftShare
 }
@@ -58,15 +59,15 @@ func newClocks(bySlot bool) *clocks {
 	return &clocks{bySlot: bySlot, ahead: make(map[uint16]bound)}
 }
 
-// observe updates the bound from a reply about key: from the server's clock, and the local times at
-// which the request was sent and the reply received. It returns how long the request took until the
-// server ran it, plus the shortest known time of a reply's way back. This part of the round trip
-// depends on the server, and not on how busy this process is.
+// observe updates the bound from a reply about key: from the server's clock, and the local times at which the
+// request was sent and the reply received. It returns how long the request took until the server ran it, plus
+// the shortest known time of a reply's way back. This part of the round trip depends on the server, and not on
+// how busy this process is.
 func (c *clocks) observe(key string, server, sent, received int64) (took int64) {
 	if !c.bySlot {
 		b, took := c.only.Load().observe(server, sent, received)
 		if b != nil {
-			c.only.Store(b) // of two stored at the same moment either will do
+			c.only.Store(b) // if two goroutines store at the same moment, either bound will do
 		}
 		return took
 	}
@@ -96,8 +97,8 @@ func (c *clocks) observe(key string, server, sent, received int64) (took int64) 
 	return took
 }
 
-// observe returns a better bound, if the reply gives one, and the same time as clocks.observe. b is
-// nil if nothing is known.
+// observe returns a better bound if the reply gives one, and otherwise nil; took is that of clocks.observe. b
+// is nil if nothing is known.
 func (b *bound) observe(server, sent, received int64) (better *bound, took int64) {
 	atLeast, atMost := server-received, server-sent
 	if b == nil {
@@ -109,8 +110,8 @@ func (b *bound) observe(server, sent, received int64) (better *bound, took int64
 	return &bound{ahead: atLeast, since: received}, received - sent
 }
 
-// notAfter converts a local deadline to the clock of the server that holds key or, if that has not answered
-// yet, to the one that is furthest behind. It returns 0 if no clock is known.
+// notAfter converts a local deadline to the clock of the server that holds key. If that server has not answered
+// yet, it uses the clock that is furthest behind. It returns 0 if no clock is known.
 func (c *clocks) notAfter(key string, deadline int64) int64 {
 	if !c.bySlot {
 		if b := c.only.Load(); b != nil {

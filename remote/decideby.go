@@ -6,20 +6,20 @@ import (
 	"time"
 )
 
-// ErrDecideBy means that the time that the program gave the call (see [DecideBy]) was over before
-// Redis answered, and before the limiter's deadline. It is no sign of an outage (law 11). If the
-// entry was sent, it may have been charged.
+// ErrDecideBy means that the time that the program gave the call (see [DecideBy]) ended before Redis answered,
+// and before the limiter's deadline. It is no sign of an outage (law 11). If the entry was sent, it may have
+// been charged.
 var ErrDecideBy = fmt.Errorf("%w of this call, which is before the limiter's", ErrNoAnswer)
 
 var errDecideByNotSent = fmt.Errorf("%w: %w", ErrDecideBy, errNotRun)
 
 const (
-	// leastTime is the least time with which Redis is asked at all, since an answer would hardly arrive
-	// sooner. For a short deadline it is 1/leastTimePart of it.
+	// leastTime is the least time with which Redis is asked at all; an answer would hardly arrive sooner. For a
+	// short deadline it is 1/leastTimePart of the deadline.
 	leastTime     = 2 * time.Millisecond
 	leastTimePart = 8
-	// wholePart is the part of the deadline that counts as all of it, because a time that begins when
-	// the program accepts a request is already a little shorter at its first call.
+	// wholePart is the part of the deadline that counts as all of it. A time that begins when the program
+	// accepts a request is already a little shorter at the request's first call.
 	wholePart = 15.0 / 16
 )
 
@@ -33,9 +33,9 @@ func DecideBy(ctx context.Context, t time.Time) context.Context {
 	return context.WithValue(ctx, decideByKey{}, t)
 }
 
-// Rest returns a context like that of [DecideBy], where t is not a time that the program gave the call, but the end of
-// the limiter's own deadline, of which earlier steps of the call have taken a part. Entries that are not
-// decided by then have missed the deadline, and do not end with ErrDecideBy.
+// Rest returns a context like that of [DecideBy], where t is the end of the limiter's own deadline, of which
+// earlier steps of the call have used a part, and not a time that the program gave the call. Entries that are
+// not decided by then have missed the deadline, and do not end with ErrDecideBy.
 func Rest(ctx context.Context, t time.Time) context.Context {
 	if by, ok := decideByOf(ctx); ok && by.Sub(t) < time.Millisecond {
 		return ctx // the program's time ends no later
@@ -43,7 +43,7 @@ func Rest(ctx context.Context, t time.Time) context.Context {
 	return context.WithValue(ctx, decideByKey{}, restTime(t))
 }
 
-// WithoutDecideBy returns a context without the time that [DecideBy] has set.
+// WithoutDecideBy returns a context without the time that [DecideBy] set.
 func WithoutDecideBy(ctx context.Context) context.Context {
 	if _, ok := decideByOf(ctx); !ok {
 		return ctx
@@ -59,8 +59,8 @@ func TimeLeft(ctx context.Context, within time.Duration) time.Duration {
 	return within
 }
 
-// LateBy returns [ErrDecideBy] if the time that [DecideBy] has set for this context is over, and
-// otherwise err, the error of a step before the entry is sent.
+// LateBy returns [ErrDecideBy] if the time that [DecideBy] set for this context is over. Otherwise it returns
+// err, the error of a step before the entry is sent.
 func LateBy(ctx context.Context, err error) error {
 	if by, ok := decideByOf(ctx); ok && time.Until(by) <= 0 {
 		return errDecideByNotSent
@@ -68,7 +68,8 @@ func LateBy(ctx context.Context, err error) error {
 	return err
 }
 
-// decideByKey is the key of the time in contexts, a restTime if it is that of Rest; nil there means that none counts.
+// decideByKey is the key of the time in contexts. The value is a restTime if Rest set it; nil means that no
+// time counts.
 type decideByKey struct{}
 
 type restTime time.Time
@@ -83,7 +84,7 @@ func decideByOf(ctx context.Context) (by time.Time, ok bool) {
 	return by, false
 }
 
-// isRest reports whether the time of a context is that of Rest.
+// isRest reports whether Rest set the time of the context.
 func isRest(ctx context.Context) bool {
 	_, ok := ctx.Value(decideByKey{}).(restTime)
 	return ok

@@ -6,15 +6,15 @@ import (
 	"sync/atomic"
 )
 
-// detached runs calls of a client that may not honour the deadline, each in a goroutine of its own, which
-// is left behind if it takes too long.
+// detached makes calls of a client that may not honor the deadline. Each call runs in a goroutine of its own,
+// which is left behind if the call takes too long.
 type detached struct {
 	running sync.WaitGroup
 	count   atomic.Int64
 }
 
-// run runs f, and reports whether it returned before ctx ended. If not, f continues, or, if maxStuck others
-// run, it does not begin.
+// run runs f, and reports whether f returned before ctx ended. If not, f continues. If maxStuck others are
+// running, f does not begin, and run returns false.
 func (d *detached) run(ctx context.Context, f func()) bool {
 	if d.count.Add(1) > maxStuck {
 		d.count.Add(-1)

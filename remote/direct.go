@@ -13,8 +13,8 @@ type directedCmd struct {
 	to *node
 }
 
-// direct adds a hook to a Cluster's client that takes directed commands to their nodes, and leaves all others
-// alone. So the hooks that were added before see every command. It is added once to each client.
+// direct adds a hook to a Cluster's client, once for each client. The hook takes directed commands to their
+// nodes, and leaves all others alone. Hooks that were added before it see every command.
 func direct(client *redis.ClusterClient) {
 	if addedOnce(&directing, client) {
 		client.AddHook(director{})
@@ -23,7 +23,7 @@ func direct(client *redis.ClusterClient) {
 
 var directing sync.Map // true, by weak pointer to the client
 
-// director is the hook.
+// director is the hook that direct adds.
 type director struct{}
 
 func (director) DialHook(next redis.DialHook) redis.DialHook { return next }

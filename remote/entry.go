@@ -11,9 +11,9 @@ import (
 	"github.com/tierlimit/tierlimit/lua"
 )
 
-// Charge is a number of units that were granted earlier without asking Redis. Age is their age when
-// the entry is made. The time that the entry then waits is not added, so the units leave the window
-// late rather than early.
+// Charge is a number of units that were granted earlier without asking Redis. Age is their age when the entry
+// is made. The time for which the entry then waits is not added, so the units leave the window late rather than
+// early.
 //
 // Under GCRA, send the rest of the debt as one Charge of age 0, computed at the instance's own part
 // of the rate, because the debts of several instances add up.
@@ -22,8 +22,8 @@ type Charge struct {
 	Age   time.Duration
 }
 
-// ChargeRepeats is the time after its first sending in which a charge may be sent again with the same
-// sequence. Redis remembers a charge for that time, or until its units have left the window.
+// ChargeRepeats is how long after its first sending a charge may be sent again with the same sequence. Redis
+// remembers a charge for that long, or until its units have left the window.
 const ChargeRepeats = 10 * time.Minute
 
 // Entry asks the script for a decision, or for several decisions of the same cost, one after another.
@@ -36,14 +36,14 @@ type Entry struct {
 	Rule *Rule
 	// Operation is one of the operations of package lua.
 	Operation int
-	// Cost is the number of units to charge or refund; to charge, between 1 and the rule's capacity.
+	// Cost is the number of units to charge or refund. A cost to charge is between 1 and the rule's capacity.
 	// For Slots it is the number of units that the rule's process holds, or lua.SlotsAsKnown.
 	Cost int64
-	// Count is the number of decisions of that cost, made one after another; 0 means 1. Only a Take,
-	// and a Hold or Settle that others have joined in a batch, has a count above 1.
+	// Count is the number of decisions of that cost, made one after another; 0 means 1. Only a Take has a count
+	// above 1, or a Hold or Settle into which a batch has merged others.
 	Count int64
-	// Charged and Stamp identify the charge to refund: its cost, less the units that were refunded
-	// already, and its Reply.Stamp.
+	// Charged and Stamp identify the charge to refund. Charged is its cost, less the units that were already
+	// refunded; Stamp is its Reply.Stamp.
 	Charged, Stamp int64
 	// Charges are the units of the operation Charge, in any order; an instance's ledger has at most
 	// 17 of them. All units that are still in the window are charged, whether or not they fit, up to
@@ -59,21 +59,21 @@ type Entry struct {
 	// NotAfter is the time on Redis's clock, in µs, after which the entry is not charged; 0 means
 	// none.
 	NotAfter int64
-	// Group, if not 0, joins neighbouring entries with the same number, so that all of them are
+	// Group, if not 0, joins neighboring entries with the same number, so that all of them are
 	// charged or none. Their keys must differ and, on a Cluster, share a hash slot. It is at most
 	// 65,535.
 	Group int
 	// Lease has the terms of a lease. Cost is then the number of units wanted; with 0, the entry only
 	// ends the old lease.
 	Lease *Lease
-	// Hold is the hold that is the subject of a Hold, HoldUpTo, Settle or Extend. For Settle, Cost is
-	// the number of units used; 0 gives all of them back.
+	// Hold is the hold that a Hold, HoldUpTo, Settle or Extend is about. For Settle, Cost is the number of
+	// units used; 0 gives all of them back.
 	Hold *Hold
 
 	name      string // the Redis key, once computed
 	holdsName string // the Redis key of the holds, once computed
 
-	joined []joinedHold // the holds of a Hold or Settle with a Count
+	joined []joinedHold // the single holds that a Hold or Settle with a Count is made of
 }
 
 // Lease has the terms on which units are charged in advance for one process, which may then spend
@@ -101,8 +101,8 @@ func (e *Entry) redisKey() string {
 	return e.name
 }
 
-// described returns a description of the entry for errors, which are logged: its rule and, if its key is
-// stored as a hash, that hash. Other keys are left out, as they may be credentials or personal data.
+// described returns a description of the entry for errors, which are logged. It names the rule and, if the key
+// is stored as a hash, that hash. Other keys are left out, as they may be credentials or personal data.
 func (e *Entry) described() string {
 	text := "rule " + strconv.Quote(e.Rule.name)
 	if strings.HasPrefix(e.Key, hashedKey) {
@@ -117,8 +117,8 @@ func (e *Entry) leaseKey() string { return leaseKey(e.redisKey()) }
 // markerKey returns the Redis key of a Charge's marker.
 func (e *Entry) markerKey() string { return markerKey(e.redisKey(), e.Marker) }
 
-// sameKey reports whether the entry has the key of the one before it, so that the key need not be sent
-// again. The keys of a group all differ.
+// sameKey reports whether the entry has the same key as "before", the entry in front of it. If so, the key need
+// not be sent again. The keys of a group all differ.
 func (e *Entry) sameKey(before *Entry) bool {
 	return e.redisKey() == before.redisKey()
 }
@@ -143,12 +143,12 @@ func (e *Entry) work() int64 {
 	return e.Rule.Work(e.Cost * e.count())
 }
 
-// longestAgo bounds the age of a charge. It is longer than any window, but short enough that times do
-// not become negative.
+// longestAgo bounds the age of a charge. It is longer than any window, but short enough that no time becomes
+// negative.
 const longestAgo = 10 * limit.MaxWindow
 
-// charges returns the entry's Charges in the order that the script expects, the youngest first, and
-// without those of 0 units.
+// charges returns the entry's Charges in the order that the script expects, the youngest first, and leaves out
+// charges of 0 units.
 func (e *Entry) charges() []Charge {
 	charges := make([]Charge, 0, len(e.Charges))
 	for _, c := range e.Charges {

@@ -18,12 +18,12 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// Kind sorts errors of Redis and of the way to it into few kinds, for metrics.
+// Kind classifies errors of Redis, and of the network path to it, for metrics.
 type Kind string
 
 // The kinds.
 const (
-	Timeout     Kind = "timeout"     // no answer in time, or no free connection to ask on
+	Timeout     Kind = "timeout"     // no answer in time, or no free connection to send on
 	Unreachable Kind = "unreachable" // refused, reset, no route, no such host
 	Auth        Kind = "auth"        // credentials, permissions or certificates
 	Unavailable Kind = "unavailable" // Redis answers, but cannot serve (LOADING, READONLY, OOM, ...)
@@ -36,10 +36,10 @@ func Kinds() []Kind {
 	return []Kind{Timeout, Unreachable, Auth, Unavailable, Protocol, Other}
 }
 
-// Prefixes of a server's errors, after "ERR ". The same problem has different texts in different
-// versions, commands and scripts of Redis, and few of them have a code.
+// Prefixes of a server's errors, after "ERR ". The same problem has different texts in different versions,
+// commands and scripts of Redis, and few of the texts have a code.
 var (
-	rightsErrors = []string{ // the user may not do that
+	rightsErrors = []string{ // the user lacks the permission
 		"NOPERM", "The user executing the script", "ACL failure in script",
 	}
 	authErrors = append([]string{
@@ -57,19 +57,19 @@ var (
 	}
 )
 
-// scriptErrors begin the errors of a command within the script that this user may not run, or that the
-// server lacks. Earlier commands of the same run have been executed. Errors of the server's state, such as
-// OOM and READONLY, come before the first write only.
+// scriptErrors are the beginnings of the errors that end the script at a command which this user may not run,
+// or which the server lacks. Earlier commands of the same run have been executed. Errors of the server's state,
+// such as OOM and READONLY, come only before the first write.
 var scriptErrors = []string{
 	"The user executing the script", "ACL failure in script",
 	"Unknown Redis command called from", "Unknown command called from", // the last is Valkey's
 }
 
-// databaseErrors are the answers to a SELECT of a database that does not exist, on one node and on a
+// databaseErrors are a server's answers to a SELECT of a database that does not exist, on one node and on a
 // Cluster.
 var databaseErrors = []string{"DB index is out of range", "SELECT is not allowed in cluster mode"}
 
-// noClusterError is the answer of a server that is no node of a Cluster to a Cluster's client.
+// noClusterError is the answer to a Cluster's client from a server that is no node of a Cluster.
 const noClusterError = "This instance has cluster support disabled"
 
 // KindOf returns the kind of an error, which must not be nil.
@@ -117,17 +117,17 @@ func isA[E error](err error) bool {
 	return ok
 }
 
-// isOfCertificates reports whether a TLS handshake failed because of the server's certificate, or
-// because of this client's, which the server reports in an alert.
+// isOfCertificates reports whether a TLS handshake failed because of the server's certificate, or because of
+// this client's certificate, which the server reports in an alert.
 func isOfCertificates(err error) bool {
 	alert, ok := errors.AsType[*net.OpError](err)
 	return isA[*tls.CertificateVerificationError](err) ||
 		ok && alert.Op == "remote error" && strings.Contains(alert.Err.Error(), "certificate")
 }
 
-// serverError returns the server's text, if the error is from the server. An error of a command
-// within a script begins like that of the command itself; before Redis 7 it is at the end of an
-// error about the script, as in "...: @user_script: 12: -OOM ...".
+// serverError returns the server's text, if the error is from the server. An error of a command within a script
+// begins like that of the command itself. Before Redis 7 it is at the end of an error about the script, as in
+// "...: @user_script: 12: -OOM ...".
 func serverError(err error) (text string, ok bool) {
 	redisErr, ok := errors.AsType[redis.Error](err)
 	if !ok {
@@ -142,8 +142,8 @@ func serverError(err error) (text string, ok bool) {
 	return text, true
 }
 
-// withoutArguments returns an error without the command's arguments. A server quotes the arguments
-// of a command that it does not know; keys, which must not be logged, are among them.
+// withoutArguments returns an error without the command's arguments. A server quotes the arguments of a command
+// that it does not know, and they include keys, which must not be logged.
 func withoutArguments(err error) error {
 	if text, _ := serverError(err); text != "" {
 		if told, _, quotes := strings.Cut(text, ", with args beginning with"); quotes {
@@ -158,7 +158,7 @@ type refusal string
 
 func (r refusal) Error() string { return string(r) }
 
-// RedisError makes it a redis.Error.
+// RedisError makes a refusal a redis.Error.
 func (refusal) RedisError() {}
 
 var (
@@ -166,8 +166,8 @@ var (
 	errNotSent = fmt.Errorf("%w: not sent: %w", ErrNoAnswer, errNotRun)
 	errLate    = fmt.Errorf("%w: it came too late: %w", ErrNoAnswer, errNotRun)
 
-	// ErrInDoubt means that the entry was not sent because its key is in doubt: it is not known yet
-	// whether an earlier entry has changed what the process holds.
+	// ErrInDoubt means that the entry was not sent because its key is in doubt: it is not known yet whether an
+	// earlier entry has changed how many units the process holds.
 	ErrInDoubt = fmt.Errorf("%w: what came of an earlier one is not known yet: %w", ErrNoAnswer, errNotRun)
 )
 
@@ -192,11 +192,11 @@ func ended(err error) error {
 // first.
 func IsCallers(err error) bool { return errors.Is(err, errEnded) || errors.Is(err, context.Canceled) }
 
-// MayHaveRun reports whether Redis may have made and charged a decision that ended with this error:
-// it was sent, and nothing proves that it did not run.
+// MayHaveRun reports whether Redis may have made and charged a decision that ended with this error. That is so
+// if the decision was sent, and nothing proves that it did not run.
 func MayHaveRun(err error) bool {
 	switch {
-	case errors.Is(err, errNotRun), // first, because under overload most calls end with ErrNoRoom
+	case errors.Is(err, errNotRun), // checked first, because under overload most calls end with ErrNoRoom
 		errors.Is(err, ErrUnreadable), errors.Is(err, quietconn.ErrClosedIdle), isOfCertificates(err), isA[tls.RecordHeaderError](err),
 		errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted), isA[*net.DNSError](err):
 		return false
@@ -205,16 +205,16 @@ func MayHaveRun(err error) bool {
 		return onTheWay.Op != "dial"
 	}
 	if text, ok := serverError(err); ok {
-		// Other kinds say that the script did not start, or wrote nothing.
+		// All other kinds mean that the script did not start, or wrote nothing.
 		return beginsWithAny(text, scriptErrors) || KindOf(err) == Other
 	}
 	return true
 }
 
-// Misconfigured returns, for an error that waiting does not solve, one that says what to do: wrong
-// credentials or certificates, a server that is not Redis, a database that it does not have, or a
-// Cluster's client of a server that is not part of one. It returns nil for all other errors,
-// including an expired certificate, since Redis's may be renewed.
+// Misconfigured returns, for an error that waiting does not solve, an error that says what to do. Such errors
+// are wrong credentials or certificates, a server that is not Redis, a database that the server does not have,
+// and a Cluster's client for a server that is not part of a Cluster. Misconfigured returns nil for all other
+// errors, including an expired certificate, since Redis's certificate may be renewed.
 func Misconfigured(err error) error {
 	invalid, isInvalid := errors.AsType[x509.CertificateInvalidError](err)
 	text, _ := serverError(err)

@@ -15,17 +15,17 @@ import (
 	"github.com/tierlimit/tierlimit/lua"
 )
 
-// Fleet maintains this instance's membership in the fleet, and the fleet's size, by heartbeats in
-// Redis on Redis's clock. It is safe for concurrent use.
+// Fleet maintains this instance's membership in the fleet, and knows the fleet's size. It uses heartbeats in
+// Redis, on Redis's clock. It is safe for concurrent use.
 type Fleet struct {
-	batcher  *Batcher // is told whether others share Redis with it
+	batcher  *Batcher // is told whether other instances share Redis with it
 	script   *Script  // finds the server
 	keyspace Keyspace
 	place    atomic.Pointer[place]
 	instance string
 	ttl      time.Duration
 
-	heartbeats atomic.Int64 // sent
+	heartbeats atomic.Int64 // number sent
 	size       atomic.Int64
 	heard      atomic.Bool
 }
@@ -41,12 +41,12 @@ type place struct {
 	keys []any // of the script
 
 	mu sync.Mutex // guards the rest
-	// After a move, other instances are counted only once they have moved, too; and after Redis has
-	// lost the memberships, only once they have sent a heartbeat. Until then (local time), the size
-	// does not fall below least, the size before.
+	// Before the local time until, the size does not fall below least, the size before a move or a loss. After a
+	// move, other instances are counted only once they have moved, too. After Redis has lost the memberships,
+	// they are counted only once they have sent a heartbeat.
 	least int64
 	until int64
-	// generation and answered are those of the newest heartbeat that was answered: its Sequence.
+	// generation, and answered, which is a Sequence, are those of the newest heartbeat that was answered.
 	generation string
 	answered   int64
 }
@@ -62,43 +62,42 @@ type Heard struct {
 	// Size is the number of instances that share the limits, and Unsettled the number of those that
 	// have reported that they have not settled; both include this one.
 	Size, Unsettled int
-	// Generation is a random string that is stored in Redis and lasts as long as its data. If it
-	// differs from an earlier one, Redis has lost all data. On a Cluster it concerns only the
-	// master that has the fleet's slot.
+	// Generation is a random string that is stored in Redis and lasts as long as its data. If it differs from
+	// an earlier one, Redis has lost all data. On a Cluster it tells only about the master that has the fleet's
+	// slot.
 	Generation string
 	// Place is the key in which the membership is kept. Generation and Survived can be compared
 	// only between heartbeats in the same place.
 	Place string
-	// Sequence is this heartbeat's number. Survived is the number of this instance's newest earlier
-	// heartbeat that Redis remembers, or -1 if it remembers none, as at the first heartbeat and,
-	// while the generation stays, after HeartbeatLife without one.
+	// Sequence is this heartbeat's number. Survived is the number of this instance's newest earlier heartbeat
+	// that Redis remembers, or -1 if Redis remembers none. Redis remembers none at the first heartbeat, and,
+	// while the generation stays, after HeartbeatLife without a heartbeat.
 	//
-	// If Survived is below the Sequence of a heartbeat that was answered, Redis has lost what was
-	// written after heartbeat Survived, as in a failover to a replica that lagged behind, or if it is -1
-	// before that heartbeat's HeartbeatLife is over, to one that had none of this instance's. (It may
-	// also be above, if a heartbeat's reply was lost.)
+	// If Survived is below the Sequence of a heartbeat that was answered, Redis has lost the data that was
+	// written after heartbeat Survived, as in a failover to a replica that lagged behind. If Survived is -1
+	// before that heartbeat's HeartbeatLife is over, the replica had no heartbeat of this instance. (Survived
+	// may also be above that Sequence, if a heartbeat's reply was lost.)
 	Sequence, Survived int64
-	// Lost has the rules of which some instance has lost records.
+	// Lost has the rules for which some instance has lost records.
 	Lost []Loss
 }
 
-// Loss reports that an instance has granted units of a rule without Redis that will never be
-// charged there, because it had no room to remember them. They stay in the window of some key for
-// at most For.
+// Loss reports that an instance has granted units of a rule without Redis which will never be charged there,
+// because the instance had no room to remember them. These units stay in the window of some key for at most
+// For.
 type Loss struct {
-	Rule string // its name, or AnyRule
+	Rule string // the rule's name, or AnyRule
 	For  time.Duration
 }
 
-// AnyRule stands for all rules, if there are more than a heartbeat reports by name.
+// AnyRule stands for all rules, if there are more rules than a heartbeat reports by name.
 const AnyRule = "*"
 
 // mostLost is the number of rules that a heartbeat reports by name.
 const mostLost = 32
 
-// NewFleet returns the membership of instance, which must be unique. An instance without a
-// heartbeat for ttl no longer counts. assumed is the size used until Redis has reported the real
-// one.
+// NewFleet returns the membership of instance, which must be unique. An instance that has not sent a heartbeat
+// for ttl no longer counts. assumed is the size used until Redis has reported the real size.
 func NewFleet(batcher *Batcher, keys Keyspace, instance string, ttl time.Duration, assumed int) *Fleet {
 	f := &Fleet{batcher: batcher, script: batcher.script, keyspace: keys, instance: instance, ttl: ttl}
 	f.size.Store(int64(assumed))
@@ -109,9 +108,8 @@ func NewFleet(batcher *Batcher, keys Keyspace, instance string, ttl time.Duratio
 // moves is the number of membership lifetimes within which all instances of a fleet have moved.
 const moves = 3
 
-// MoveTo keeps the membership in the given slot of a Cluster from now on. All instances that share
-// the limits there must use the same slot. size, if not 0, is the fleet's size as known from
-// elsewhere.
+// MoveTo keeps the membership in the given slot of a Cluster from now on. All instances that share the limits
+// there must use the same slot. size, if not 0, is the fleet's size as known from another source.
 func (f *Fleet) MoveTo(slot uint16, size int) {
 	p := f.newPlace(f.keyspace.fleetKeyIn(slot))
 	p.least = int64(size)
@@ -120,19 +118,18 @@ func (f *Fleet) MoveTo(slot uint16, size int) {
 	f.size.Store(max(f.size.Load(), p.least))
 }
 
-// Size returns the number of instances: the last one that Redis reported, or the assumed one. It is
-// at least 1.
+// Size returns the number of instances that Redis reported last, or the assumed number. It is at least 1.
 func (f *Fleet) Size() int { return int(f.size.Load()) }
 
 // Heard reports whether Redis has reported the size yet.
 func (f *Fleet) Heard() bool { return f.heard.Load() }
 
-// Heartbeat renews the membership and reads the fleet's size and Redis's clock. unsettled tells the
-// other instances that this one has grants that are not charged to Redis yet; it is valid until the
-// next heartbeat, or until the membership ends. lost tells them of which rules it has lost records;
-// each is valid for its Loss.For, even if this instance ends.
+// Heartbeat renews the membership and reads the fleet's size and Redis's clock. unsettled tells the other
+// instances that this one has grants that are not charged to Redis yet; it is valid until the next heartbeat,
+// or until the membership ends. lost tells them for which rules this instance has lost records; each Loss is
+// valid for its For, even if this instance ends.
 //
-// As it needs everything of Redis that a decision needs, it is also the limiter's health check.
+// A heartbeat needs everything of Redis that a decision needs, so it is also the limiter's health check.
 func (f *Fleet) Heartbeat(ctx context.Context, unsettled bool, lost ...Loss) (Heard, error) {
 	p := f.place.Load()
 	to, sent := f.script.nodeOf(ctx, p.key), localTime()
@@ -150,10 +147,10 @@ func (f *Fleet) Heartbeat(ctx context.Context, unsettled bool, lost ...Loss) (He
 	return heard, nil
 }
 
-// size returns the fleet's size as of a heartbeat; before is the size as of the last one. If Redis has
-// lost the memberships since then, those who have not sent a heartbeat yet are not counted there: to
-// take the few who have for the whole fleet would give each of them a large share of every limit, if
-// Redis was lost again now (law 11). So the size does not fall until all memberships of before have
+// size returns the fleet's size after a heartbeat; before is the size after the previous one. If Redis has lost
+// the memberships since then, instances that have not sent a heartbeat yet are not counted there. The few
+// counted instances must not be taken for the whole fleet: if Redis were lost again now, each of them would
+// have a large share of every limit (law 11). So the size does not fall until all earlier memberships have
 // ended.
 func (p *place) size(heard *Heard, before, now int64, ttl time.Duration) int {
 	p.mu.Lock()
@@ -168,12 +165,12 @@ func (p *place) size(heard *Heard, before, now int64, ttl time.Duration) int {
 	return max(1, heard.Size)
 }
 
-// IsMoving reports whether a command failed because a slot is moving from one master of a Cluster to
-// another, so that the command's keys are split between them. Both masters answer.
+// IsMoving reports whether a command failed because a slot is moving from one master of a Cluster to another,
+// so that the command's keys are split between the two. Both masters answer.
 func IsMoving(err error) bool { return redis.HasErrorPrefix(err, "TRYAGAIN") }
 
-// HeartbeatLife returns for how long Redis remembers a heartbeat, by its Sequence: a minute for each
-// heartbeat so far, a day at most, see fleet.lua.
+// HeartbeatLife returns how long Redis remembers a heartbeat, given its Sequence: a minute for each heartbeat
+// so far, and at most a day, see fleet.lua.
 func HeartbeatLife(sequence int64) time.Duration {
 	return time.Duration(min(max(1, sequence), 24*60)) * time.Minute
 }
@@ -187,15 +184,15 @@ func (f *Fleet) Leave(ctx context.Context) error {
 	return nil
 }
 
-// heartbeatCmd is a heartbeat. go-redis must not resend it, because the second would find the
-// sequence of the first. The next heartbeat makes up for a lost one.
+// heartbeatCmd is a heartbeat. go-redis must not resend it, because the second sending would find the sequence
+// of the first. The next heartbeat makes up for a lost one.
 type heartbeatCmd struct{ *redis.SliceCmd }
 
 // NoRetry tells go-redis not to resend the command.
 func (heartbeatCmd) NoRetry() bool { return true }
 
-// run sends a heartbeat to a node; or, if it is nil or redirects, by the Cluster's client. It returns the node if
-// that answered.
+// run sends a heartbeat to a node. If the node is nil or redirects, run sends the heartbeat by the Cluster's
+// client. It returns the node if that node answered.
 func (f *Fleet) run(ctx context.Context, to *node, p *place, ttl time.Duration, unsettled bool, lost []Loss) (Heard, *node, error) {
 	flag := 0
 	if unsettled {
@@ -203,7 +200,7 @@ func (f *Fleet) run(ctx context.Context, to *node, p *place, ttl time.Duration, 
 	}
 	heard := Heard{Sequence: f.heartbeats.Add(1)}
 	args := append([]any{"evalsha", fleetSHA, len(p.keys)}, p.keys...)
-	// The proposed generation is new each time: an earlier one might be the one that was lost.
+	// The proposed generation is new each time: an earlier proposal might be the generation that was lost.
 	args = append(args, f.instance, ttl.Microseconds(), heard.Sequence, flag, rand.Text())
 	if len(lost) > mostLost {
 		lost = []Loss{{AnyRule, slices.MaxFunc(lost, func(a, b Loss) int { return cmp.Compare(a.For, b.For) }).For}}
@@ -225,15 +222,15 @@ func (f *Fleet) run(ctx context.Context, to *node, p *place, ttl time.Duration, 
 	if !heard.read(values) {
 		return Heard{}, nil, fmt.Errorf("%w: %v", errReply, values)
 	}
-	// If the number in Redis is larger because it is damaged, later heartbeats must use still
-	// larger numbers, or Redis would ignore them.
+	// If the number in Redis is larger because it is damaged, later heartbeats must use still larger numbers.
+	// Otherwise Redis would ignore them.
 	for sent := f.heartbeats.Load(); sent < heard.Survived && !f.heartbeats.CompareAndSwap(sent, heard.Survived); {
 		sent = f.heartbeats.Load()
 	}
 	return heard, by, nil
 }
 
-// send sends a heartbeat with these arguments, as run does.
+// send sends a heartbeat with these arguments, in the way described at run.
 func (f *Fleet) send(ctx context.Context, to *node, args []any) (cmd heartbeatCmd, by *node) {
 	if to != nil {
 		cmd = heartbeatCmd{redis.NewSliceCmd(ctx, args...)}

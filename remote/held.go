@@ -9,26 +9,26 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// heldConn keeps a connection of the client's pool from one trip to the next. Taking one out of the
-// pool, which checks whether the server has closed it, and putting it back takes a tenth of this
-// process's time for a single decision; and most processes have only one trip in flight.
+// heldConn keeps a connection of the client's pool from one trip to the next. To take a connection out of the
+// pool, which checks whether the server has closed it, and to put it back takes a tenth of this process's time
+// for a single decision; and most processes have only one trip in flight.
 //
-// It keeps only a connection that has just answered, and only for a short time. So the pool can
-// still close old connections, move them to another server and detect dead ones, and after a pause
-// nothing is sent to a server that has gone meanwhile. No connection is kept if the pool is small
-// or nearly used up, because others need it more.
+// It keeps only a connection that has just answered, and only for a short time. So the pool can still close old
+// connections, move them to another server and detect dead ones, and nothing is sent after a pause to a server
+// that has gone meanwhile. No connection is kept if the pool is small or nearly used up, because others need
+// the connection more.
 type heldConn struct {
 	client *redis.Client // nil: no connection is kept
 
 	mu          sync.Mutex  // locked by the trip that uses the connection, guards the rest
 	conn        *redis.Conn // nil: none
 	taken, used int64       // local times: when it was taken from the pool, and when its last use began
-	crowded     int64       // local time until which none is kept, see isCrowded
+	crowded     int64       // local time until which no connection is kept, see isCrowded
 }
 
 const (
 	holdAtMost = time.Second
-	holdIdle   = 20 * time.Millisecond // between the starts of two trips of a process that is busy
+	holdIdle   = 20 * time.Millisecond // most time between the starts of two trips; a busy process needs less
 	// spareConns is the number of unused connections that a pool must have.
 	spareConns = 4
 )
@@ -59,8 +59,8 @@ func (h *heldConn) send(ctx context.Context, cmds []redis.Cmder) error {
 	return err
 }
 
-// isCrowded reports whether the pool lacks spare connections, not counting its own ones in use. If it
-// does, the answer is kept for a while.
+// isCrowded reports whether the pool lacks spare connections. It does not count own, the connections in use
+// here. If the pool is crowded, this is assumed for a while.
 func (h *heldConn) isCrowded(now int64, own int) bool {
 	stats := h.client.PoolStats()
 	if inUse := int(stats.TotalConns) - int(stats.IdleConns) - own; inUse+spareConns < mostConns(h.client) {
@@ -70,8 +70,8 @@ func (h *heldConn) isCrowded(now int64, own int) bool {
 	return true
 }
 
-// mostConns is how many connections a client has at most before others fail or wait. Beyond MaxActiveConns, which may
-// be below PoolSize, nobody waits: commands fail.
+// mostConns returns how many connections a client may have before further commands wait or fail. Beyond
+// MaxActiveConns, which may be below PoolSize, commands do not wait but fail.
 func mostConns(client *redis.Client) int {
 	o := client.Options()
 	if o.MaxActiveConns > 0 {
@@ -80,8 +80,8 @@ func mostConns(client *redis.Client) int {
 	return o.PoolSize
 }
 
-// rest gives the connection back, and if forever is set, none is kept again. It returns false if the connection is
-// in use.
+// rest gives the connection back; if forever is set, no connection is kept again. It returns false if the
+// connection is in use.
 func (h *heldConn) rest(forever bool) bool {
 	if !h.mu.TryLock() {
 		return false

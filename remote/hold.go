@@ -11,26 +11,25 @@ import (
 // Hold identifies units that are charged in advance for work whose cost is known only when it is done
 // (see lua/hold.lua).
 //
-// The reply to a Hold or HoldUpTo is like that to a Take or TakeUpTo. In addition, while lua.MaxHolds
-// holds of the key are open, it is a denial even if the units are free; RetryAfter is then the time
-// until one of them ends. The reply to a Settle or Extend is Allowed if Redis knows the hold, and
-// otherwise Denied, with nothing changed. So a Settle may be sent until it is answered. Its reply has
-// in Granted the units that were given back or charged; Fitted is 2 if the hold had been given back
-// before, so that all used units were charged. The reply to an Extend has in Life how long the hold
-// lasts from then on. A hold that was given back cannot be extended.
+// The reply to a Hold or HoldUpTo is like that to a Take or TakeUpTo, with one addition: while lua.MaxHolds
+// holds of the key are open, it is a denial even if the units are free, and RetryAfter is the time until one of
+// the holds ends. The reply to a Settle or Extend is Allowed if Redis knows the hold; otherwise it is Denied,
+// and nothing has changed. So a Settle may be sent until it is answered. Granted in its reply is the number of
+// units that were given back or charged; Fitted is 2 if the hold had already been given back, so that all used
+// units were charged. Life in the reply to an Extend is how long the hold lasts from then on. A hold that was
+// given back cannot be extended.
 //
-// A Settle with ID 0 charges units that were used without having been held. It must not be sent more
-// than once.
+// A Settle with ID 0 charges units that were used without a hold. It must not be sent more than once.
 type Hold struct {
 	// ID is unique in the fleet.
 	ID uint64
-	// Life is how long the hold lasts after Redis has decided the Hold, HoldUpTo or Extend; at most
-	// lua.LongestHold.
+	// Life is how long the hold lasts, counted from the moment at which Redis decides the Hold, HoldUpTo or
+	// Extend. It is at most lua.LongestHold.
 	Life time.Duration
 }
 
-// GivesBack returns a copy of the rule for instances that give back holds which end without having
-// been settled. Each entry of the copy first gives back those that have ended.
+// GivesBack returns a copy of the rule for instances that give back holds which end without having been
+// settled. Each entry of the copy first gives back the holds that have ended.
 func (r *Rule) GivesBack() *Rule {
 	other := *r
 	other.givesBack = true
@@ -55,21 +54,21 @@ func (e *Entry) holdsKey() string {
 	return e.holdsName
 }
 
-// hasDeadline reports whether the entry must not be charged after its deadline (law 4). A settlement may
-// be late, because it is about work that was done, and takes effect only once.
+// hasDeadline reports whether the entry must not be charged after its deadline (law 4). A settlement of a hold
+// may be late, because it is about work that was done, and takes effect only once.
 func (e *Entry) hasDeadline() bool {
 	return e.Operation != lua.Settle || e.Hold.ID == 0
 }
 
-// joinedHold is a hold in an entry of several: one of a Hold, with its number of units, or one of a Settle, with
-// its number of used units.
+// joinedHold is one hold in an entry of several. units is the number of units to hold in a Hold, and the number
+// of used units in a Settle.
 type joinedHold struct {
 	id    uint64
 	units int64
 }
 
-// joinHold coalesces two entries that hold units for the same time, or two that settle holds. place is where the
-// other's part begins: of a Hold, the number of units before it; of a Settle, its position.
+// joinHold coalesces two entries that hold units for the same time, or two that settle holds. place is where
+// the other's part begins: in a Hold the number of units before it, in a Settle its position.
 func (e *Entry) joinHold(other *Entry) (place int64, joined bool) {
 	place = e.count()
 	settles := e.settlesHold() && other.settlesHold()
@@ -89,7 +88,7 @@ func (e *Entry) joinHold(other *Entry) (place int64, joined bool) {
 	return place, true
 }
 
-// mixes reports whether the other entry, if joined, would be a hold of other units than the last one of this entry.
+// mixes reports whether other, if it joined, would be a hold with another cost than this entry's last hold.
 func (e *Entry) mixes(other *Entry) bool {
 	if e.Operation != lua.Hold {
 		return false
@@ -101,7 +100,7 @@ func (e *Entry) mixes(other *Entry) bool {
 	return last != other.Cost
 }
 
-// alone returns the entry of the i-th of the holds that have joined.
+// alone returns an entry for the i-th of the joined holds only.
 func (e *Entry) alone(i int) Entry {
 	one := *e
 	one.Cost, one.Count, one.joined = e.joined[i].units, 0, nil
@@ -111,7 +110,7 @@ func (e *Entry) alone(i int) Entry {
 // settlesHold reports whether the entry settles a hold.
 func (e *Entry) settlesHold() bool { return e.Operation == lua.Settle && e.Hold.ID != 0 }
 
-// packJoined appends the holds of an entry of several, in the script's format.
+// packJoined appends the joined holds of an entry in the script's format.
 func (e *Entry) packJoined(packed []byte) []byte {
 	for _, h := range e.joined {
 		packed = appendInt(binary.BigEndian.AppendUint64(packed, h.id), h.units, 7)
@@ -119,14 +118,15 @@ func (e *Entry) packJoined(packed []byte) []byte {
 	return packed
 }
 
-// apart has the replies to the holds of an entry of which not all were made, one to each, and the number of
-// units of those before each.
+// apart has a reply for each hold of an entry of which not all holds were made, and for each the number of
+// units in the holds before it.
 type apart struct {
 	replies []Reply
 	before  []int64
 }
 
-// decodeApart decodes the answers to such an entry. It returns their length in bytes, or 0 if one is invalid.
+// decodeApart decodes the answers to such an entry. It returns their total length in bytes, or 0 if one is
+// invalid.
 func (r *Reply) decodeApart(e *Entry, text string) (used int) {
 	n, before := len(e.joined), int64(0)
 	*r = Reply{apart: &apart{make([]Reply, n), make([]int64, n)}}
@@ -143,7 +143,7 @@ func (r *Reply) decodeApart(e *Entry, text string) (used int) {
 	return used
 }
 
-// each returns the replies to the holds of an entry of which not all were made, otherwise none.
+// each returns the replies to the single holds if not all holds of the entry were made, and otherwise nil.
 func (r *Reply) each() []Reply {
 	if r.apart == nil {
 		return nil
@@ -151,7 +151,7 @@ func (r *Reply) each() []Reply {
 	return r.apart.replies
 }
 
-// of returns the reply to the hold that begins behind so many units.
+// of returns the reply to the hold that has the given number of units before it.
 func (a *apart) of(before int64) []Reply {
 	i, _ := slices.BinarySearch(a.before, before)
 	return a.replies[i : i+1]
@@ -167,8 +167,8 @@ func (r *Reply) decodeSettled(e *Entry, outcome, told int64) {
 	}
 }
 
-// settled sets Status and Fitted: whether Redis knew the hold, and whether it had been given back
-// before.
+// settled sets Status and Fitted: they say whether Redis knew the hold, and whether it had already been given
+// back.
 func (r *Reply) settled(outcome int64) {
 	r.Status, r.Fitted = Denied, outcome
 	if outcome > 0 {

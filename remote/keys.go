@@ -10,16 +10,16 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// maxPlainKey is the longest user key, in bytes after escaping, that is written into the Redis key
-// as it is. A longer one is replaced by its hash, so that untrusted keys cannot fill Redis (law 7).
+// maxPlainKey is the longest user key, in bytes after escaping, that is written into the Redis key as it is. A
+// longer user key is replaced by its hash, so that untrusted keys cannot fill Redis (law 7).
 const maxPlainKey = 64
 
 // hashedKey is the prefix of keys that are hashes. The escaper cannot produce it, so a hashed key
 // never equals a plain one.
 const hashedKey = "%#"
 
-// UserKey is a user's key in the form used in Redis keys: escaped, or if it is long, its hash. It
-// is never longer than 64 bytes.
+// UserKey is a user's key in the form used in Redis keys: escaped, or replaced by its hash if it is long. It is
+// never longer than 64 bytes.
 type UserKey string
 
 // NewUserKey converts any bytes to a UserKey. Different keys never become the same UserKey.
@@ -52,7 +52,7 @@ type Keyspace struct {
 	tags   []string // nil: the user key is the hash tag
 }
 
-// NewKeyspace checks the prefix: 1 to 32 letters, digits, "_", "-", "." or ":".
+// NewKeyspace returns the keyspace of a prefix, which must be 1 to 32 letters, digits, "_", "-", "." or ":".
 func NewKeyspace(prefix string) (Keyspace, error) {
 	if prefix == "" || len(prefix) > 32 || strings.ContainsFunc(prefix, func(r rune) bool { return !wordRune(r) && r != ':' }) {
 		return Keyspace{}, fmt.Errorf("%w: key prefix %q, must be 1 to 32 of letters, digits and _ - . : only", limit.ErrInvalidOption, prefix)
@@ -73,9 +73,9 @@ func wordRune(r rune) bool {
 	return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '_' || r == '-' || r == '.'
 }
 
-// WithHashTags returns a keyspace with n hash tags, 1 to [SlotCount], in place of one for each user
-// key. Their slots are at equal distances, and a user key gets one near its own slot, so masters
-// that have equal shares of the slots have equal shares of the keys.
+// WithHashTags returns a keyspace with n hash tags, 1 to [SlotCount], in place of one for each user key. The
+// tags' slots are at equal distances, and a user key gets a tag near its own slot. So masters that have equal
+// shares of the slots have equal shares of the keys.
 func (k Keyspace) WithHashTags(n int) Keyspace {
 	k.tags = make([]string, n)
 	missing := make(map[uint16]int, n) // by slot
@@ -114,16 +114,16 @@ func (k Keyspace) tagOf(key UserKey) int { return int(hashSlot(string(key))) * l
 // slotOfTag returns the slot in the middle of the tag's range of slots.
 func (k Keyspace) slotOfTag(i int) uint16 { return uint16((2*i + 1) * SlotCount / (2 * len(k.tags))) }
 
-// markerKey returns the key with the number of an instance's last charge to a key. It has the key's
-// hash tag, and cannot equal a rule's key, since names of rules have no ":".
+// markerKey returns the key that holds the number of an instance's last charge to a key. It has the same hash
+// tag, and cannot equal a rule's key, since names of rules have no ":".
 func markerKey(redisKey, instance string) string { return redisKey + ":charged:" + instance }
 
 // fleetKey returns the key of the fleet's membership. No user key can equal it, since "%" begins an
 // escape.
 func (k Keyspace) fleetKey() string { return k.prefix + ":{%fleet}" }
 
-// fleetKeyIn returns the key of the membership in one slot of a Cluster. A number that hashes to a
-// given slot is almost certainly among the first 200,000.
+// fleetKeyIn returns the key of the membership in one slot of a Cluster. Among the first 200,000 numbers there
+// is almost certainly one that hashes to the given slot.
 func (k Keyspace) fleetKeyIn(slot uint16) string {
 	for n := 0; ; n++ {
 		if tag := "%fleet:" + strconv.Itoa(n); hashSlot(tag) == slot {
@@ -132,7 +132,7 @@ func (k Keyspace) fleetKeyIn(slot uint16) string {
 	}
 }
 
-// leaseKey and holdsKey return the Redis keys of the leases and of the holds of a key. Like those of
-// markerKey, they cannot equal a rule's key.
+// leaseKey and holdsKey return the Redis keys of a key's leases and of its holds. Like those of markerKey, they
+// cannot equal a rule's key.
 func leaseKey(redisKey string) string { return redisKey + ":lease" }
 func holdsKey(redisKey string) string { return redisKey + ":holds" }

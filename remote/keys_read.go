@@ -2,16 +2,16 @@ package remote
 
 import "strings"
 
-// Related has the keys beside a rule's key that describe it further, for code that only reads them.
+// Related has the keys beside a rule's key that hold more about it, for code that only reads them.
 type Related struct {
 	Lease string
-	// Holds has the open holds, for costs that are known afterwards. Slots has the units of a limit
-	// of limit.Concurrent that processes hold.
+	// Holds has the open holds, for costs that are known only afterwards. Slots has the units of a limit of
+	// limit.Concurrent that processes hold.
 	Holds, Slots string
 	// Marker returns the key with the number of an instance's last charge.
 	Marker func(instance string) string
-	// Fleet is a sorted set of the instances that share the limits, on a single node. (On a Cluster
-	// each master has its own.)
+	// Fleet is a sorted set of the instances that share the limits, on a single node. (On a Cluster each master
+	// has its own set.)
 	Fleet string
 }
 
@@ -30,8 +30,9 @@ func (k Keyspace) Related(redisKey string) Related {
 // [Keyspace.UserKeyOf].
 func (k Keyspace) PatternOf(rule string) string { return k.prefix + ":{*}:" + rule + "*" }
 
-// UserKeyOf returns the user key that a Redis key of a rule was made from, with or without hash
-// tags, of a rate or a concurrency limit. It returns false if it is no key of that rule.
+// UserKeyOf returns the user key that a Redis key of a rule was made from. The Redis key may have hash tags or
+// not, and may be that of a rate limit or of a concurrency limit. UserKeyOf returns false if it is no key of
+// that rule.
 func (k Keyspace) UserKeyOf(redisKey, rule string) (UserKey, bool) {
 	inner, ok := strings.CutPrefix(redisKey, k.prefix+":{")
 	if !ok {
@@ -49,8 +50,7 @@ func (k Keyspace) UserKeyOf(redisKey, rule string) (UserKey, bool) {
 
 var keyUnescaper = strings.NewReplacer("%25", "%", "%7B", "{", "%7D", "}")
 
-// Said returns the key as the caller gave it. If only its hash is known, it returns the hash and
-// false.
+// Said returns the key as the caller gave it. If only the key's hash is known, it returns the hash and false.
 func (u UserKey) Said() (string, bool) {
 	if strings.HasPrefix(string(u), hashedKey) {
 		return string(u), false

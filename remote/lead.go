@@ -8,29 +8,29 @@ import (
 
 // Which goroutine makes a trip, and when.
 //
-// There is one trip at a time, and one of the callers that it carries leads it. A caller that finds
-// no trip in flight leads one at once. Callers that arrive meanwhile wait for the next trip, which
-// carries all of them, and which one of them leads. This is group commit: it needs no timer, it
-// costs a single caller nothing, and the longer Redis takes, because of this process's calls or
-// those of others, the more calls share a trip.
+// There is usually one trip at a time, led by one of the callers that it carries. A caller that finds no trip
+// in flight leads one at once. Callers that arrive meanwhile wait for the next trip, which carries all of them,
+// and which one of them leads. This is group commit: it needs no timer, and it costs a single caller nothing.
+// The longer Redis takes, because of this process's calls or those of others, the more calls share a trip.
 //
-// A further trip at the same time starts if enough wait to fill it, see worthATrip; or, while Redis is
-// far away and not busy, for whoever comes, see distance.
+// A further trip starts at the same time if enough calls wait to fill it, see worthATrip. While Redis is far
+// away and not busy, a further trip starts for any call, see distance.
 
 const (
-	// fullBatch is the number of entries from which a second trip pays. Entries that share a trip
-	// save both sides the fixed cost of a trip, which is that of about ten entries. From this
-	// number on, sharing saves little, and more is gained if Redis works on one trip while this
-	// process prepares another. Several trips then divide the entries evenly.
+	// fullBatch is the number of entries from which a second trip pays. Entries that share a trip save both
+	// sides the fixed cost of a trip, which is that of about ten entries. From fullBatch on, sharing saves
+	// little, and more is gained if Redis works on one trip while this process prepares another. Several trips
+	// then divide the entries evenly.
 	fullBatch = 32
-	// fullAlone is that number for the only process of a fleet. Redis has nothing else to do while that
-	// prepares a trip, so a second one pays sooner, if both carry as many. From two processes on, each
-	// prepares its trip while Redis works on the others'.
+	// fullAlone is the same number for the only process of a fleet. While that process prepares a trip, Redis
+	// has nothing else to do, so a second trip pays sooner, provided that both carry as many. From two
+	// processes on, each prepares its trip while Redis works on the trips of the others.
 	fullAlone = 8
-	// If a trip takes Redis more than 1/slowPart of the deadline, Redis counts as slow, unless it is so far
-	// away: it has a queue of trips from many processes, and one trip at a time of each keeps it busy.
-	// It does as well while a trip has been in flight for longer than that, and than the last one was
-	// delayed by this process: if that has no time to read answers, Redis may have answered long ago.
+	// If a trip takes Redis more than 1/slowPart of the deadline, and the distance does not explain it, Redis
+	// counts as slow: it has a queue of trips from many processes, and one trip at a time from each of them
+	// keeps it busy. No further trip starts either while one has been in flight for longer than that plus the
+	// delay that this process caused on the last trip. The delay is added because Redis may have answered long
+	// ago, if this process has no time to read answers.
 	slowPart = 8
 )
 
@@ -69,7 +69,7 @@ func (b *Batcher) mayStart() bool {
 	if b.inFlight >= b.opt.InFlight || b.slow {
 		return false
 	}
-	// Calls of one key share an entry: the last batch tells how many do.
+	// Calls of one key share an entry: the last batch shows how many do.
 	full := b.queue.entries*b.last.sent >= b.worthATrip()*max(1, b.last.asked)
 	if !full && !b.distance.isFar() {
 		return false
@@ -84,7 +84,7 @@ func (b *Batcher) mayStart() bool {
 	return true
 }
 
-// slowFrom returns how long a trip takes, in µs, from which on Redis counts as slow. The lock is held.
+// slowFrom returns the duration of a trip, in µs, from which on Redis counts as slow. The lock is held.
 func (b *Batcher) slowFrom() int64 {
 	from := b.opt.Deadline.Microseconds() / slowPart
 	if b.distance.isFar() {
@@ -96,19 +96,19 @@ func (b *Batcher) slowFrom() int64 {
 // worthATrip returns the number of entries from which a further trip pays. The lock is held.
 func (b *Batcher) worthATrip() int {
 	if b.alone && b.inFlight == 1 && b.last.asked >= fullAlone && len(b.trips) == 1 && b.trips[0].entries > 0 {
-		return max(fullAlone, b.trips[0].entries) // the other one has been sent
+		return max(fullAlone, b.trips[0].entries) // the other trip has been sent
 	}
 	return fullBatch
 }
 
-// start takes the place of a trip that may start. The lock is held.
+// start takes a place for a trip that may start. The lock is held.
 func (b *Batcher) start() {
 	b.inFlight++
 	b.running.Add(1)
 }
 
-// elect chooses one of the waiting callers to lead a trip that may start: the one that came last,
-// because it has the most time left. It returns false if none of them can lead. The lock is held.
+// elect chooses one of the waiting callers to lead a trip that may start: the one that came last, because it
+// has the most time left. It returns false if none of them may lead. The lock is held.
 func (b *Batcher) elect() bool {
 	for i := b.queue.len() - 1; i >= 0; i-- {
 		if c := b.queue.calls[i]; c.lead() {
@@ -157,8 +157,8 @@ func (b *Batcher) lead(leader *call, others bool) {
 	}
 }
 
-// resign lets another caller lead in place of one that has little time left, because the trip and
-// all calls on it would have no more time than its leader.
+// resign gives up the lead of a caller that has little time left, so that another caller can lead. Otherwise
+// the trip and all calls on it would have no more time than that caller.
 func (b *Batcher) resign(leader *call) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -168,17 +168,17 @@ func (b *Batcher) resign(leader *call) {
 	b.startNext()
 }
 
-// follow lets a caller, which has led a trip, wait like others again, unless it is answered: in the queue, or on
-// another trip, which may end later than its time does. The lock is held.
+// follow lets a caller that has led a trip wait like the others again, unless its call is answered. The call is
+// in the queue, or on another trip, which may end later than the call's deadline. The lock is held.
 func (b *Batcher) follow(leader *call) {
 	if leader.follow(); !leader.claimed() {
 		b.setReaper(leader)
 	}
 }
 
-// awaitOthers yields to callers that were just answered, so that those that ask again at once share
-// the next trip instead of being spread over many. It does not yield if enough calls wait already,
-// since under load each yield takes as long as all runnable goroutines do.
+// awaitOthers yields to callers that were just answered. Those that ask again at once then share the next trip,
+// instead of being spread over many trips. It does not yield if enough calls wait already, since under load
+// each yield takes as long as all runnable goroutines do.
 func (b *Batcher) awaitOthers() {
 	for before := -1; ; runtime.Gosched() {
 		b.mu.Lock()

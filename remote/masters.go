@@ -14,9 +14,8 @@ type Masters struct {
 	Of    [SlotCount]uint16 // position in Addrs, by slot
 }
 
-// MastersOf returns the mapping by which a Cluster's client currently routes commands. That costs
-// no trip, unless the client has not asked the Cluster yet; see
-// [redis.ClusterClient.ReloadState].
+// MastersOf returns the mapping by which a Cluster's client currently routes commands. This takes no trip,
+// unless the client has not asked the Cluster yet; see [redis.ClusterClient.ReloadState].
 func MastersOf(ctx context.Context, client *redis.ClusterClient) (*Masters, error) {
 	m := &Masters{}
 	positions := make(map[*redis.Client]uint16)
@@ -47,8 +46,8 @@ var keyInSlot = sync.OnceValue(func() *[SlotCount][2]byte {
 	return keys
 })
 
-// MastersBehind returns the number of masters in the Cluster that a client's server belongs to, or
-// 0 if it is no node of a Cluster. It asks with HELLO, which every user of Redis may run.
+// MastersBehind returns the number of masters of the Cluster that a client's server belongs to, or 0 if the
+// server is no node of a Cluster. It asks with HELLO, which every user of Redis may run.
 func MastersBehind(ctx context.Context, client *redis.Client) (int, error) {
 	hello := redis.NewMapStringInterfaceCmd(ctx, "hello")
 	if err := client.Process(ctx, hello); err != nil {

@@ -12,14 +12,14 @@ import (
 	"github.com/tierlimit/tierlimit/internal/quietconn"
 )
 
-// node is a server that runs the script: the only one, or a master of a Cluster. A client of an unknown
-// type, behind which there may be several servers, counts as one node.
+// node is a server that runs the script: the only one, or a master of a Cluster. A client of an unknown type,
+// which may have several servers behind it, counts as one node.
 type node struct {
 	client  sender
-	cluster sender // nil: the node is that of client
+	cluster sender // nil: not a node of a Cluster
 	held    heldConn
 	clocks  *clocks
-	asked   atomic.Int64 // local time at which it was last looked up
+	asked   atomic.Int64 // local time of its last look-up
 }
 
 // sender is what clients and connections of go-redis have in common.
@@ -58,11 +58,12 @@ func (n *node) send(ctx context.Context, cmds ...redis.Cmder) error {
 	return send(ctx, n.cluster, directed)
 }
 
-// withoutHeld returns the node for commands that leave the held connection to trips.
+// withoutHeld returns the node for commands that must not use the held connection, which is for trips.
 func (n *node) withoutHeld() *node { return &node{client: n.client, cluster: n.cluster} }
 
-// deliver sends commands by the client of the node. If it finds that the server has closed a connection before they
-// were sent, it takes the next one. That ends: each such connection leaves the pool, and a new one is none.
+// deliver sends commands by the client of the node. If it finds that the server closed a connection before the
+// commands were sent, it tries the next connection. The loop ends: each such connection leaves the pool, and a
+// new connection is not closed.
 func (n *node) deliver(ctx context.Context, cmds []redis.Cmder) error {
 	for {
 		err := n.deliverOnce(ctx, cmds)
@@ -81,25 +82,25 @@ func (n *node) deliverOnce(ctx context.Context, cmds []redis.Cmder) error {
 
 // nodes finds the masters of a Cluster.
 //
-// Commands go from the hooks of the Cluster's client straight to the client of the master (see direct.go).
-// By itself, the Cluster's client takes as much time as the rest of a decision: it looks up each command's
-// routing policy, starts a goroutine for each node of a pipeline, and may wait for longer than the deadline.
-// It is asked which master has a key, and used for what a master redirects (see redirect.go).
+// Commands go from the hooks of the Cluster's client straight to the client of the master (see direct.go). By
+// itself, the Cluster's client takes as much time as the rest of a decision: it looks up each command's routing
+// policy, starts a goroutine for each node of a pipeline, and may wait for longer than the deadline. It is only
+// asked which master has a key, and it sends the commands that a master redirects (see redirect.go).
 type nodes struct {
 	cluster  *redis.ClusterClient
-	hold     bool     // connections, see Script.HoldConnection
+	hold     bool     // whether nodes hold a connection, see Script.HoldConnection
 	known    sync.Map // *node, by the Cluster's own client of it, *redis.Client
 	mapped   atomic.Bool
 	changed  atomic.Bool // see Script.MayHaveChanged
 	detached detached
 }
 
-// forgetAfter is how long nodes are kept after they were asked. Clients of nodes are replaced when
-// masters are.
+// forgetAfter is how long a node is kept after its last look-up. When masters are replaced, so are their
+// clients.
 const forgetAfter = time.Minute
 
-// of returns the master that has a key; or nil, if the Cluster has not told yet which has, and does not
-// before ctx ends.
+// of returns the master that has a key. It returns nil if the Cluster has not said yet which master has which
+// slot, and does not say so before ctx ends.
 func (ns *nodes) of(ctx context.Context, key string) *node {
 	if !ns.mapped.Load() && !ns.learn(ctx, key) {
 		return nil
@@ -122,8 +123,8 @@ func (ns *nodes) of(ctx context.Context, key string) *node {
 	return n
 }
 
-// learn makes the Cluster's client ask for the masters for the first time, for which it may take longer
-// than ctx lasts. It reports whether they are known.
+// learn makes the Cluster's client ask for the masters for the first time, which may take longer than ctx
+// lasts. It reports whether they are known.
 func (ns *nodes) learn(ctx context.Context, key string) bool {
 	return ns.detached.run(ctx, func() {
 		if _, err := ns.cluster.MasterForKey(context.Background(), key); err == nil {
@@ -132,7 +133,7 @@ func (ns *nodes) learn(ctx context.Context, key string) bool {
 	}) && ns.mapped.Load()
 }
 
-// rest returns held connections to the pools, and forgets the nodes that were not asked for long.
+// rest returns held connections to the pools, and forgets nodes that have not been looked up for long.
 func (ns *nodes) rest() {
 	now := localTime()
 	ns.known.Range(func(client, known any) bool {

@@ -33,7 +33,8 @@ func pack(entries []Entry, clock int64) []byte {
 	return packed
 }
 
-// packSingle writes the packed argument for a single entry, whose rule is an argument of its own.
+// packSingle writes the packed argument for a single entry. The entry's rule is a separate argument of the
+// command.
 func packSingle(e *Entry) []byte {
 	size := 16
 	if e.Operation >= lua.Hold {
@@ -42,7 +43,7 @@ func packSingle(e *Entry) []byte {
 	return e.pack(appendInt(make([]byte, 0, size), e.NotAfter, 7), 1, e.NotAfter, false)
 }
 
-// earliest returns the earliest not-after of the entries that have one, or 0 if none has.
+// earliest returns the earliest not-after of the entries, or 0 if no entry has one.
 func earliest(entries []Entry) (base int64) {
 	for i := range entries {
 		if t := entries[i].NotAfter; t > 0 && (base == 0 || t < base) {
@@ -89,7 +90,7 @@ func (e *Entry) pack(packed []byte, rule uint16, base int64, sameKey bool) []byt
 	}
 	after := int64(lua.NoNotAfter)
 	if e.NotAfter > 0 {
-		after = min((e.NotAfter-base)/lua.NotAfterStep, lua.NoNotAfter-1) // early rather than late
+		after = min((e.NotAfter-base)/lua.NotAfterStep, lua.NoNotAfter-1) // rounded down: early rather than late
 	}
 	packed = append(packed, byte(form), byte(rule>>8), byte(rule), byte(after>>8), byte(after), byte(short))
 	if form&lua.HasGroup != 0 {

@@ -2,17 +2,16 @@ package remote
 
 import "slices"
 
-// queue is the calls that wait for a trip, in order of arrival. It is guarded by the batcher's
-// lock.
+// queue has the calls that wait for a trip, in order of arrival. It is guarded by the batcher's lock.
 type queue struct {
 	calls   []*call
-	entries int // of the calls
-	large   int // of the calls
+	entries int // entries of all calls
+	large   int // number of large calls
 }
 
-// largeGroup and largeWork are how many entries or how much work a call has at least that leaves
-// little room for others on its trip: a quarter of it. After a trip with such a call, others go
-// first: they are delayed by one trip, and not by all the large calls that wait.
+// A call with at least largeGroup entries, or at least largeWork units of work, is large: it takes a quarter of
+// a trip or more, and leaves little room for others. After a trip with a large call, other calls go first: so
+// they are delayed by one trip, and not by all the large calls that wait.
 const (
 	largeGroup = 32
 	largeWork  = 25_000
@@ -36,14 +35,14 @@ func (q *queue) count(c *call, sign int) {
 	}
 }
 
-// take empties the queue, which goes on with another array.
+// take empties the queue, which continues with another array, and returns what was in it.
 func (q *queue) take(array []*call) (taken queue) {
 	taken = *q
 	*q = queue{calls: array[:0]}
 	return taken
 }
 
-// putFirst puts others in front. It returns the queue's old array.
+// putFirst puts others in front of the queue. It returns the queue's old array.
 func (q *queue) putFirst(others queue) (array []*call) {
 	array = q.calls[:0]
 	q.calls = append(others.calls, q.calls...)
@@ -52,7 +51,7 @@ func (q *queue) putFirst(others queue) (array []*call) {
 	return array
 }
 
-// dropClaimed takes out calls that have been answered.
+// dropClaimed removes calls that have been answered.
 func (q *queue) dropClaimed() {
 	q.calls = slices.DeleteFunc(q.calls, func(c *call) bool {
 		claimed := c.claimed()

@@ -13,8 +13,9 @@ import (
 	"github.com/tierlimit/tierlimit/internal/quietconn"
 )
 
-// quiet makes the connections quiet that a client dials from now on, see [quietconn.Dialer]. Those with TLS stay as
-// they are, as do all that a Dialer of the client's own returns as another type than *net.TCPConn or *net.UnixConn.
+// quiet makes the connections that a client dials from now on quiet, see [quietconn.Dialer]. Connections with
+// TLS stay as they are. So does each connection that the client's own Dialer returns as a type other than
+// *net.TCPConn or *net.UnixConn.
 func quiet(client *redis.Client) {
 	if addedOnce(&quieting, client) {
 		client.AddHook(quietHook{})
@@ -23,8 +24,8 @@ func quiet(client *redis.Client) {
 
 var quieting sync.Map // true, by weak pointer to the client
 
-// addedOnce reports whether a client is not among the added ones yet, and adds it. It does not keep the client
-// from being collected.
+// addedOnce adds a client to the set of added ones, and reports whether it was not in the set yet. It does not
+// keep the client from being garbage-collected.
 func addedOnce[Client any](added *sync.Map, client *Client) bool {
 	key := weak.Make(client)
 	if _, before := added.LoadOrStore(key, true); before {
@@ -54,16 +55,17 @@ func (quietHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proce
 }
 
 const (
-	// dialBehindAtMost is the number of unused connections from which on a client is in use by others, who would
-	// mix them anyway.
+	// dialBehindAtMost is the largest number of unused connections with which DialAnother dials one. A client
+	// with more is in use by others, who would use its quiet and other connections alike.
 	dialBehindAtMost = 4
-	// nearWithin is how soon a Redis answers for which quiet connections matter.
+	// nearWithin is how soon Redis must answer for quiet connections to matter.
 	nearWithin = 5 * time.Millisecond
 )
 
-// DialAnother makes clients that have unused connections dial one more, where they will take the next one from.
-// What a client dialed before [Adapt] is not quiet, and a client that was used to see whether Redis is there
-// would keep using that connection. It does nothing where Redis is far away.
+// DialAnother makes a client that has unused connections dial one more, in the place from which the client
+// takes its next connection. Connections that were dialed before [Adapt] are not quiet, and a client that was
+// used to see whether Redis is there would keep using such a connection. DialAnother does nothing where Redis
+// is far away.
 func (s *Script) DialAnother(ctx context.Context) {
 	if s.nodes.cluster != nil {
 		_ = s.nodes.cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
@@ -91,6 +93,6 @@ func dialAnother(ctx context.Context, client *redis.Client) {
 		}
 	}
 	for _, conn := range taken {
-		_ = conn.Close() // the new one last, which makes it the first to be taken again
+		_ = conn.Close() // the new one last, so that it is the first to be taken again
 	}
 }

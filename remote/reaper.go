@@ -2,25 +2,24 @@ package remote
 
 import "time"
 
-// The reaper ends calls whose deadline has passed or whose context was cancelled, sent or not, and
-// trips that take too long. One timer does that for all callers of the batcher, so that each of
-// them waits only for its answer: a timer for each caller, or waiting for each one's context, would
-// cost more than all the rest of a decision.
+// The reaper ends calls, sent or not, whose deadline has passed or whose context was canceled, and trips that
+// take too long. One timer does that for all callers of the batcher, so that each caller waits only for its
+// answer. A timer for each caller, or waiting for each caller's context, would cost more than all the rest of a
+// decision.
 
 const (
-	// lookEvery is how often contexts are checked. Each check wakes up a process that is otherwise
-	// idle: every 5 ms, which is as often as answers arrive, it cost a fleet half of its decisions.
+	// lookEvery is how often contexts are checked. Each check wakes up a process that is otherwise idle.
+	// Checking every 5 ms, which is as often as answers arrive, cost a fleet half of its decisions.
 	lookEvery = 25 * time.Millisecond
-	// reapEvery is the least time between two rounds, each of which checks all calls: under
-	// overload every call has a deadline of its own.
+	// reapEvery is the least time between two rounds, each of which checks all calls. Under overload every call
+	// has a different deadline.
 	reapEvery = time.Millisecond
-	// reapPart is the pause after a round, as a multiple of the time that the round took. It is no longer than
-	// lookEvery: the process may have stood still in the round.
+	// reapPart is the pause after a round, as a multiple of the round's duration. The pause is never longer
+	// than lookEvery, because a round may have taken long only because the process stood still.
 	reapPart = 4
 )
 
-// setReaper sets the timer for a call, unless it fires in time already. The lock is
-// held.
+// setReaper sets the timer for a call, unless it already fires in time. The lock is held.
 func (b *Batcher) setReaper(c *call) {
 	at := c.deadline
 	if c.ctx.Done() != nil {
@@ -68,7 +67,7 @@ func (b *Batcher) reap() {
 	for i := len(b.trips) - 1; i >= 0; i-- { // giveUp removes one
 		t := b.trips[i]
 		switch {
-		case t.ends == 0: // it is being loaded, and so are calls whose time may soon be over: check again
+		case t.ends == 0: // being loaded with calls whose time may soon be over: check again
 			next = min(next, now+reapEvery.Microseconds())
 		case t.ends <= now:
 			reap(t.calls, t.leader)
@@ -88,18 +87,17 @@ func (b *Batcher) reap() {
 	}
 }
 
-// maxStuck bounds the goroutines that wait inside a client that does not honour
-// deadlines.
+// maxStuck bounds the number of goroutines that wait inside a client that does not honor deadlines.
 const maxStuck = 32
 
-// giveUp ends a trip that takes too long. A client may be configured not to honour the deadline: by
-// default go-redis waits for seconds. So the trip's place goes to another goroutine, and the one
-// that made the trip is left behind until the client returns. At most maxStuck goroutines may be
-// left behind; beyond that, places are lost until some return. The lock is held.
+// giveUp ends a trip that takes too long. A client may be configured not to honor the deadline: by default
+// go-redis waits for seconds. So the trip's place goes to another goroutine, and the goroutine that made the
+// trip is left behind until the client returns. At most maxStuck goroutines may be left behind; beyond that,
+// places are lost until some return. The lock is held.
 func (b *Batcher) giveUp(t *trip, now int64) {
 	b.remove(t)
 	t.givenUp = true
-	for _, c := range t.calls { // who boarded just after it had started has a little time left
+	for _, c := range t.calls { // calls that boarded just after the trip had started have a little time left
 		c.fail(b.late(c))
 	}
 	b.failed, b.slow = true, true

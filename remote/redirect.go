@@ -8,14 +8,15 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// isRedirected reports whether a node of a Cluster refused a command because another node has the key, or the
-// Cluster's client has closed the client of the node, which has left. Both prove that the command did not run.
+// isRedirected reports whether a node of a Cluster refused a command because another node has the key, or
+// whether the Cluster's client has closed the client of a node that has left. Both prove that the command did
+// not run.
 func isRedirected(err error) bool {
 	return redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK") || errors.Is(err, redis.ErrClosed)
 }
 
-// redirected returns the parts that a node of a Cluster redirected. They are sent again by the Cluster's
-// client, like all others that are sent again.
+// redirected returns the parts that a node of a Cluster redirected. From then on, the Cluster's client sends
+// all parts that are sent again.
 func (r *run) redirected() (again []int) {
 	if r.node == nil || r.script.only != nil {
 		return nil
@@ -26,8 +27,9 @@ func (r *run) redirected() (again []int) {
 	return again
 }
 
-// sendByCluster is send by the Cluster's client, which finds the nodes and follows redirections. It may take
-// longer than ctx lasts: then it is left behind with copies of the entries, and the parts get an error.
+// sendByCluster does what send does by the Cluster's client, which finds the nodes and follows redirections.
+// The client may take longer than ctx lasts: then it is left behind with copies of the entries, and the parts
+// get an error.
 func (r *run) sendByCluster(ctx context.Context, which []int, by invocation) {
 	cmds, own := make([]redis.Cmder, len(which)), make([]chargeCmd, len(which))
 	for j, i := range which {
@@ -48,15 +50,15 @@ func (r *run) sendByCluster(ctx context.Context, which []int, by invocation) {
 	}
 }
 
-// expireAnywhere changes not-afters on the clock of a node to times on the clock that is furthest behind of
-// all nodes, since another node will decide.
+// expireAnywhere converts not-afters from the clock of a node to the clock that is furthest behind of all
+// nodes, since another node will decide.
 func (ns *nodes) expireAnywhere(entries []Entry, from *node) {
 	if from == nil {
 		return
 	}
 	now := localTime()
 	own, anywhere := from.clocks.notAfter("", now), ns.notAfter(now)
-	if own == 0 || anywhere == 0 { // the clock of from is not known: they are on the one furthest behind already
+	if own == 0 || anywhere == 0 { // from's clock is not known: the not-afters are already on the furthest-behind clock
 		return
 	}
 	earlier := own - anywhere

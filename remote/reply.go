@@ -33,14 +33,14 @@ type Reply struct {
 	Status Status
 	// Fitted is how many of the count were allowed.
 	Fitted int64
-	// Granted is the number of units charged, refunded, or leased. For a Settle it is the number
-	// given back or charged in addition; for a Charge, the units that still count, and 0 if it was
-	// made before; for Slots, the units that the process was known to hold before.
+	// Granted is the number of units charged, refunded, or leased. For a Settle it is the number given back or
+	// charged in addition. For a Charge it is the number of units that still count, or 0 if the charge was made
+	// before. For Slots it is the number of units that the process was known to hold before.
 	Granted int64
 	// Remaining is the number of units still free.
 	Remaining int64
-	// RetryAfter is the time until the same cost fits, NextAfter until a single unit fits if none
-	// does now, and ResetAfter until the key is as if never used.
+	// RetryAfter is the time until the same cost fits. NextAfter is the time until a single unit fits, if none
+	// does now. ResetAfter is the time until the key is as if it had never been used.
 	RetryAfter, NextAfter, ResetAfter time.Duration
 	// Life is how long a lease may be spent, counted from before the request; or how long an
 	// extended hold lasts.
@@ -50,14 +50,14 @@ type Reply struct {
 	// Err is set if the entry's part of a batch failed. The other fields are then meaningless.
 	Err error
 
-	outcomes string // of a Settle with a count: one byte for each
-	units    int64  // of a Hold with a count, of which all fitted: those of all of them
-	apart    *apart // of one of which not all did; the fields above are then meaningless
+	outcomes string // of a Settle with a count: one byte for each settlement
+	units    int64  // of a Hold with a count, if all holds were made: their units in total
+	apart    *apart // of a Hold with a count, if not all were made; the fields above are then meaningless
 }
 
-// share returns the answer to one of the calls that share an entry. e is that call's own entry; i,
-// from 0, is its position in the count, or for a release or hold its first unit. The answers are those of
-// calls made one by one, except that ResetAfter is that of the last.
+// share returns the answer to one of the calls that share an entry. e is that call's own entry. i, from 0, is
+// the call's position in the count, or for a release or hold the number of its first unit. The answers equal
+// those to calls made one by one, except that ResetAfter is that of the last call.
 func (r *Reply) share(e *Entry, i int64) Reply {
 	own := *r
 	if e.Operation == lua.Refund && e.releases() {
@@ -136,8 +136,8 @@ func decode(text string, entries []Entry, replies []Reply) error {
 	return nil
 }
 
-// decode decodes the answer to one entry. It returns the answer's length in bytes, or 0 if it is
-// invalid. An answer that is a state is valid for the time of its newest charge, which is now.
+// decode decodes the answer to one entry. It returns the answer's length in bytes, or 0 if it is invalid. If
+// the answer is the key's new state, the time of its newest charge is the current time.
 func (r *Reply) decode(e *Entry, text string) (used int) {
 	*r = Reply{}
 	if len(text) == 0 {
@@ -177,21 +177,21 @@ func (r *Reply) decode(e *Entry, text string) (used int) {
 	return 0
 }
 
-// allowed sets the fields that all answers of the fast path have in common.
+// allowed sets the fields that all answers of the fast path share.
 func (r *Reply) allowed(e *Entry) {
 	r.Status, r.Fitted = Allowed, e.count()
 	r.granted(e)
 }
 
-// granted sets the number of units from that of the count.
+// granted computes the number of units from the number of decisions that fitted.
 func (r *Reply) granted(e *Entry) {
 	r.Granted = r.Fitted * e.Cost
-	if e.Operation == lua.Hold && e.count() > 1 { // their costs differ
+	if e.Operation == lua.Hold && e.count() > 1 { // the holds' costs differ
 		r.Granted, r.units = e.Cost, e.Cost
 	}
 }
 
-// allowedByGCRA decodes a state: header (15 bytes), arrival time (7).
+// allowedByGCRA decodes a GCRA state: a header (15 bytes) and the arrival time (7).
 func (r *Reply) allowedByGCRA(e *Entry, state string, part int64) {
 	r.allowed(e)
 	now := readInt(state, 1, timeBytes)
@@ -227,7 +227,7 @@ func (r *Reply) decodeNumbers(e *Entry, text string) (used int) {
 	}
 	r.Remaining = number(1)
 	r.ResetAfter = microseconds(number(2))
-	r.Stamp = number(3) // by how much the key's own time is ahead of the clock, so far
+	r.Stamp = number(3) // how far the key's own time is ahead of the clock; decode adds the clock
 	if outcome == lua.HeldBack {
 		r.Status = HeldBack
 		return used

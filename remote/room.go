@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// room decides how many calls may wait: those that will be answered in time, at the rate at which
-// calls are answered. It is guarded by the batcher's lock, but for the last two fields.
+// room decides how many calls may wait: as many as will be answered in time, at the rate at which calls are
+// being answered. It is guarded by the batcher's lock, except for the last two fields.
 //
-// The rate is measured on full trips, which could not carry all waiting calls: it is the rate
-// at which this process's calls can be answered. Other trips show only the rate at which calls
-// arrive, and count only if that is higher.
+// The rate is measured on full trips, which could not carry all waiting calls: they show the rate at which this
+// process's calls can be answered. Other trips show only the rate at which calls arrive, and count only if that
+// is higher.
 type room struct {
 	took  float64 // µs that recent trips took
 	calls float64 // answered by these trips
@@ -28,23 +28,23 @@ const (
 	// waitPart is the part of its time that a call may wait. The rest is a reserve for delays that
 	// cannot be foreseen.
 	waitPart = 0.8
-	// roomPart is the part of the deadline for which trips must have been full before the rate is
-	// used; they are remembered for twice as long. Single trips may be slow for many reasons, and
-	// callers that are turned away because of one often ask again at once, and delay the next.
+	// roomPart is the part of the deadline for which trips must have been full before the rate is used. Trips
+	// are remembered for twice as long. A single trip may be slow for many reasons, and callers that are turned
+	// away because of it often ask again at once, and delay the next trip.
 	roomPart = 0.5
 	// At most one call in turnAwayEvery µs is turned away on arrival, with bursts of
 	// turnAwayAtOnce.
 	turnAwayEvery  = 10
 	turnAwayAtOnce = 500
-	// Under overload, TurnsAway looks for room once in lookForRoom µs. If each call did, they would wait for the
-	// batcher's lock, which the trips need.
+	// Under overload, TurnsAway checks for room once in lookForRoom µs. If each call checked, the calls would
+	// wait for the batcher's lock, which the trips need.
 	lookForRoom = 100
 )
 
-// mayTurnAway reports whether a call that finds no room is turned away at once. Otherwise it waits
-// nevertheless, and is answered if there is time, or decided without Redis at its deadline. The
-// number is bounded because callers that are turned away and ask again at once occupy the
-// processors: with a few thousand of them, trips would take a hundred times as long.
+// mayTurnAway reports whether a call that finds no room is turned away at once. Otherwise the call waits
+// anyway. It is answered if there is time, or decided without Redis at its deadline. The number of calls turned
+// away is bounded, because callers that are turned away and ask again at once occupy the processors: with a few
+// thousand of them, trips would take a hundred times as long.
 func (r *room) mayTurnAway(now int64) bool {
 	for {
 		before := r.turnedAway.Load()
@@ -58,8 +58,8 @@ func (r *room) mayTurnAway(now int64) bool {
 	}
 }
 
-// TurnsAway reports whether a call is turned away at once now, as Decide does with [ErrNoRoom]. Once there is no
-// room, that is assumed for lookForRoom.
+// TurnsAway reports whether a call made now is turned away at once, as Decide does with [ErrNoRoom]. Once there
+// is no room, TurnsAway assumes for lookForRoom that there is none.
 func (b *Batcher) TurnsAway() bool {
 	now := localTime()
 	if now >= b.room.noneUntil.Load() {
@@ -74,8 +74,8 @@ func (b *Batcher) TurnsAway() bool {
 	return b.room.mayTurnAway(now)
 }
 
-// hasRoom reports whether one more call will be answered in time, if the calls before it, which wait
-// or are under way, are answered at the rate of the last ones. The lock is held.
+// hasRoom reports whether one more call would be answered in time, if the calls before it, which wait or are
+// under way, are answered at the rate of the last ones. The lock is held.
 func (b *Batcher) hasRoom(now int64) bool {
 	most := b.room.mayWait(now, b.opt.Deadline.Microseconds())
 	if most == math.MaxInt {
@@ -88,9 +88,9 @@ func (b *Batcher) hasRoom(now int64) bool {
 	return before < most
 }
 
-// DelayDenied is for callers that are denied without Redis although it is up. For a few of them it
-// returns at once (see room.mayTurnAway), and for the others when the time that a decision may take
-// is over, or ctx ends.
+// DelayDenied is for callers that are denied without Redis although Redis is up. It returns at once for a few
+// of them (see room.mayTurnAway). For the others it returns when the time that a decision may take is over, or
+// ctx ends.
 func (b *Batcher) DelayDenied(ctx context.Context) {
 	if b.room.mayTurnAway(localTime()) {
 		return
@@ -101,7 +101,7 @@ func (b *Batcher) DelayDenied(ctx context.Context) {
 	}
 }
 
-// mayWait returns how many calls may wait or be under way that must be answered within the given µs.
+// mayWait returns how many calls may wait or be under way if they must be answered within the given µs.
 func (r *room) mayWait(now, within int64) int {
 	if r.took < roomPart*float64(within) || now-r.full > within {
 		return math.MaxInt
@@ -109,12 +109,12 @@ func (r *room) mayWait(now, within int64) int {
 	return int(waitPart * float64(within) * r.calls / r.took)
 }
 
-// ended records a trip that took the given µs. deadline is the limiter's.
+// ended records a trip that took the given µs. deadline is the limiter's deadline.
 func (r *room) ended(now, took int64, calls int, full bool, deadline int64) {
 	if now-r.full > deadline {
 		r.took, r.calls = 0, 0
 	}
-	took = max(1, min(took, now-r.last)) // other trips were made before or beside it
+	took = max(1, min(took, now-r.last)) // other trips were made before this one or at the same time
 	r.last = now
 	if full {
 		r.full = now

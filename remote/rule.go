@@ -13,22 +13,22 @@ import (
 // concurrent use.
 type Rule struct {
 	packed     packedRule
-	packedText any // the same as a string
+	packedText any // packed, as a string
 	quota      int64
 	window     time.Duration
-	rate       gcra.Rate // of GCRA
+	rate       gcra.Rate // of a GCRA rule
 	// unitWork is the script's work per unit of cost, in units of a ring; it is 0 unless the rule
 	// is a log, which writes each unit.
 	unitWork int64
-	// givesBack says that holds which are not settled are given back at their end.
+	// givesBack says that holds which end without having been settled are given back.
 	givesBack bool
-	// calendar is set for windows of the calendar, which change with time.
+	// calendar is set for rules with calendar windows, whose packed form changes with time.
 	calendar *calendar
-	slots    bool // of NewSlotsRule
+	slots    bool // made by NewSlotsRule
 
 	keys  Keyspace
-	name  string // "" if entries have their Redis key
-	asker Asker  // nil: nobody is notified of answers
+	name  string // "" if an Entry's Key is already its Redis key
+	asker Asker  // nil: nobody is notified of replies
 }
 
 // packedRule is the rule in the script's format: algorithm (1 byte), quota (7), window (7), and the
@@ -39,7 +39,7 @@ func (p *packedRule) put(at int, n int64, bytes int) { appendInt(p[at:at], n, by
 
 func (p *packedRule) setWindow(µs int64) { p.put(8, µs, 7) }
 
-// dial writes a dial at a position among the dials.
+// dial writes one of the dials, at the given offset in them.
 func (p *packedRule) dial(at int, n int64, bytes int) {
 	p.put(lua.RuleBytes-lua.DialBytes+at, n, bytes)
 }
@@ -99,8 +99,8 @@ func NewRule(l limit.Limit, a limit.Algorithm) (*Rule, error) {
 	return r, nil
 }
 
-// Named returns the rule for entries whose Key is a user key: keys makes their Redis keys under
-// that name. asker, which may be nil, is notified of their answers.
+// Named returns a copy of the rule for entries whose Key is a user key: keys makes their Redis keys under that
+// name. asker, which may be nil, is notified of their replies.
 func (r *Rule) Named(keys Keyspace, name string, asker Asker) *Rule {
 	named := *r
 	named.keys, named.name, named.asker = keys, name, asker
@@ -119,7 +119,7 @@ func (r *Rule) redisKey(key string) string {
 
 func (r *Rule) isGCRA() bool { return r.rate.Burst() > 0 }
 
-// text returns the packed rule at present, as the argument of a command.
+// text returns the current packed rule, as an argument of a command.
 func (r *Rule) text() any {
 	if r.calendar == nil {
 		return r.packedText
@@ -127,7 +127,7 @@ func (r *Rule) text() any {
 	return r.at(0)[:]
 }
 
-// at returns the packed rule at a moment of virtual time; 0 is now.
+// at returns the packed rule at a moment of virtual time, in µs; 0 means now.
 func (r *Rule) at(clock int64) *packedRule {
 	if r.calendar == nil {
 		return &r.packed

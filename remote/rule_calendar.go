@@ -15,7 +15,7 @@ type calendar struct {
 }
 
 type calendarWindow struct {
-	start, end time.Time // of the window in which they are valid
+	start, end time.Time // of the window in which packed is valid
 	packed     packedRule
 }
 
@@ -29,8 +29,8 @@ func (c *calendar) packed(rule packedRule, now time.Time) *packedRule {
 	_, after := c.limit.Calendar(fresh.end)
 	fresh.packed.setWindow(0) // no length: the dials say where windows begin
 	for i, t := range []time.Time{before, fresh.start, fresh.end, after} {
-		// A window that began before 1970, in which a virtual clock may start, begins there: Redis
-		// holds no earlier times.
+		// A virtual clock may start in a window that began before 1970. That window is said to begin in 1970,
+		// because Redis holds no earlier times.
 		fresh.packed.dial(7*i, max(0, t.UnixMicro()), 7)
 	}
 	c.current.Store(fresh)

@@ -15,9 +15,9 @@ const slotsSuffix = ":slots"
 // Holder identifies a process of the fleet that holds units.
 type Holder [8]byte
 
-// NewSlotsRule encodes a limit of [limit.Concurrent] for one process, whose units expire when it has not
-// renewed them for ttl. Take acquires units for the process, Refund releases them, and Slots renews
-// them or sets their number.
+// NewSlotsRule encodes a limit of [limit.Concurrent] for one process. The process's units expire once it has
+// not renewed them for ttl. Take acquires units for the process, Refund releases them, and Slots renews them or
+// sets their number.
 func NewSlotsRule(l limit.Limit, ttl time.Duration, holder Holder) (*Rule, error) {
 	if err := l.Validate(); err != nil {
 		return nil, err

@@ -11,33 +11,33 @@ import (
 // run is one run of the script over a batch: a command for each part.
 type run struct {
 	script *Script
-	node   *node // nil: the Cluster's client finds the nodes
-	from   *node // that redirected parts; nil: none has
+	node   *node // nil: the Cluster's client finds the node of each part
+	from   *node // the node that redirected parts; nil: none did
 	parts  []part
 	clock  int64
 	cmds   []chargeCmd
 }
 
-// part has the entries of one command, and their positions in the batch, which are nil if it is the
-// whole batch.
+// part has the entries of one command, and their positions in the batch. The positions are nil if the part is
+// the whole batch.
 type part struct {
 	entries   []Entry
 	positions []int
-	// redirected means that the Cluster's client asked for it, which follows redirections: it is not known
-	// which node answered.
+	// redirected means that the Cluster's client sent the part. That client follows redirections, so it is not
+	// known which node answered.
 	redirected bool
 }
 
-// chargeCmd is a command that go-redis must not resend, whatever the client's retry settings,
-// because it may have charged (law 3). Redirects (MOVED, ASK) are still followed; they prove that
-// it has not run.
+// chargeCmd is a command that go-redis must not resend, whatever the client's retry settings, because it may
+// have charged (law 3). Redirects (MOVED, ASK) are still followed, because they prove that the command has not
+// run.
 type chargeCmd struct{ *redis.StringCmd }
 
 // NoRetry tells go-redis not to resend the command.
 func (chargeCmd) NoRetry() bool { return true }
 
-// send runs the parts listed in which; by is FCALL and the function's name, EVALSHA and the
-// script's digest, or EVAL and its source. Each command keeps its reply or error.
+// send runs the parts listed in which. by is FCALL and the function's name, EVALSHA and the script's digest, or
+// EVAL and the script's source. Each command keeps its reply or error.
 func (r *run) send(ctx context.Context, which []int, by invocation) {
 	if r.node == nil {
 		r.sendByCluster(ctx, which, by)
@@ -51,7 +51,7 @@ func (r *run) send(ctx context.Context, which []int, by invocation) {
 	_ = r.node.send(ctx, cmds...)
 }
 
-// failed returns the parts whose command failed with an error that as accepts.
+// failed returns the parts whose command failed with an error for which as returns true.
 func (r *run) failed(as func(error) bool) (parts []int) {
 	for i, cmd := range r.cmds {
 		if err := cmd.Err(); err != nil && as(err) {
@@ -61,11 +61,10 @@ func (r *run) failed(as func(error) bool) (parts []int) {
 	return parts
 }
 
-// divideTorn divides the parts that a Cluster answered with TRYAGAIN: their slot is moving, and
-// their keys are split between two nodes. That proves that nothing ran. A single key is always
-// found, so each key gets a part of its own. The entries of a group stay together, and fail while
-// their keys are split; so does a lease, which has two keys, without affecting other entries.
-// divideTorn returns the parts to send again.
+// divideTorn divides the parts that a Cluster answered with TRYAGAIN: their slot is moving, and their keys are
+// split between two nodes. That proves that nothing ran. A single key is always found, so each key gets a part
+// of its own. The entries of a group stay together, and fail while their keys are split. So does a lease, which
+// has two keys; other entries are not affected. divideTorn returns the parts to send again.
 func (r *run) divideTorn() (again []int) {
 	for i, cmd := range r.cmds {
 		if !redis.HasErrorPrefix(cmd.Err(), "TRYAGAIN") {
@@ -100,7 +99,7 @@ func (r *run) divideTorn() (again []int) {
 	return again
 }
 
-// some returns a part with some of the part's entries, given by their indices in it.
+// some returns a part with some of p's entries, given by their indices in p.
 func (p *part) some(of []int) part {
 	q := part{entries: make([]Entry, len(of)), positions: of}
 	for i, j := range of {
@@ -132,14 +131,14 @@ func grouped[K comparable](n int, key func(i int) K) (groups [][]int) {
 // command returns the command that runs the script for entries; frame.lua describes the arguments.
 func command(ctx context.Context, entries []Entry, clock int64, by invocation) chargeCmd {
 	args := append(make([]any, 0, 5+len(entries)), by[0], by[1], nil)
-	holdsToo := false // the key of the holds is included
+	holdsToo := false // the key of the holds is among the arguments
 	for i := range entries {
 		e := &entries[i]
 		switch name := e.redisKey(); {
 		case i == 0:
 			args = append(args, name) // readable for hooks such as tracing
 		case !e.sameKey(&entries[i-1]):
-			args = append(args, &e.name) // a pointer saves an allocation for each
+			args = append(args, &e.name) // a pointer saves an allocation for each key
 			holdsToo = false
 		}
 		if e.Operation == lua.Lease {
@@ -165,10 +164,10 @@ func command(ctx context.Context, entries []Entry, clock int64, by invocation) c
 	return chargeCmd{redis.NewStringCmd(ctx, args...)}
 }
 
-// replies reads all replies. If all parts failed, it returns an error that is true for all of them:
-// if a part may have run, one that says so (law 3). (If one part of go-redis's pipeline fails and
-// cannot be sent again in time, parts that were answered get that error, too. So one part may have
-// charged although the error is another part's refused connection.)
+// replies reads all replies. If all parts failed, it returns an error that is true for all of them: if some
+// part may have run, an error that says so (law 3). (If one part of go-redis's pipeline fails and cannot be
+// sent again in time, parts that were answered get that error, too. So one part may have charged although the
+// error is another part's refused connection.)
 func (r *run) replies(entries int) ([]Reply, error) {
 	replies := make([]Reply, entries)
 	failed := 0
@@ -204,7 +203,7 @@ func (p *part) read(cmd chargeCmd, replies []Reply) error {
 			own[i] = Reply{Err: err}
 		}
 		if p.redirected {
-			own[i].Clock = 0 // it is not known whose clock it is
+			own[i].Clock = 0 // it is not known which node's clock it is
 			for j := range own[i].each() {
 				own[i].each()[j].Clock = 0
 			}

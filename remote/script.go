@@ -12,21 +12,21 @@ import (
 	"github.com/tierlimit/tierlimit/lua"
 )
 
-// Script runs the decision script. If the server has function libraries (Redis 7) and permits
-// loading one, the script runs as a function, which takes a fraction of Redis's time; otherwise it
-// runs by EVALSHA. It is safe for concurrent use.
+// Script runs the decision script. If the server has function libraries (Redis 7) and permits loading one, the
+// script runs as a function, which takes a fraction of Redis's time. Otherwise it runs by EVALSHA. It is safe
+// for concurrent use.
 type Script struct {
 	client redis.UniversalClient
 	only   *node // nil on a Cluster
 	nodes  nodes // of a Cluster
-	// bySlot means that a call of the script may have keys of one slot only, as it must on every node of a
-	// Cluster, even of one with a single master.
+	// bySlot means that all keys of one call of the script must be in one slot. Every node of a Cluster
+	// requires that, even the node of a Cluster with a single master.
 	bySlot atomic.Bool
 
 	library form
 	script  form
-	// checked is set once the server is known to have our library, and not another one of the same
-	// name. plain is set permanently once libraries prove to be unavailable.
+	// checked is set once the server is known to have our library, and not a different one of the same name.
+	// plain is set permanently once libraries prove to be unavailable.
 	checked, plain atomic.Bool
 	load           singleflight.Group
 	foreign        func(error)
@@ -44,16 +44,17 @@ type form struct {
 	call   invocation
 }
 
-// invocation is the first two arguments of a command that runs the script: the command's name, and the
-// script's name, digest or source. They are of type any because converting a string for each call
-// would allocate.
+// invocation has the first two arguments of a command that runs the script: the command's name, and the
+// script's name, digest or source. They are of type any because converting a string for each call would
+// allocate.
 type invocation [2]any
 
-// NewScript returns a Script that runs on client, which may be that of one node, Sentinel or a Cluster.
+// NewScript returns a Script that runs on client, which may be a client of one node, of Sentinel or of a
+// Cluster.
 func NewScript(client redis.UniversalClient) *Script {
 	source := lua.DecideScript()
 	sha := redis.NewScript(source).Hash()
-	// Several versions of the library may share a server, so each has a name of its own.
+	// Several versions of the library may share a server, so each version has its own name.
 	name := "tierlimit_" + sha[:16]
 	s := &Script{
 		client:  client,
@@ -67,18 +68,18 @@ func NewScript(client redis.UniversalClient) *Script {
 	} else {
 		s.only = &node{client: client, clocks: newClocks(!oneNode)}
 	}
-	// A client of an unknown type may be a Cluster's; calls with the keys of one slot work
-	// everywhere.
+	// A client of an unknown type may be a Cluster's. Calls whose keys are all in one slot work on every
+	// server.
 	s.bySlot.Store(!oneNode)
 	return s
 }
 
-// DivideBySlot makes each call of the script have keys of one slot only. It is for a client of one
-// node, if that is a node of a Cluster.
+// DivideBySlot makes each call of the script have keys of one slot only. It is for a client of one node that is
+// a node of a Cluster.
 func (s *Script) DivideBySlot() { s.bySlot.Store(true) }
 
-// Divide returns the positions of the entries that each call of the script may have, in order: those of
-// one slot, or all of them.
+// Divide returns the positions of the entries that each call of the script may have, in order: those of one
+// slot, or all entries.
 func (s *Script) Divide(entries []Entry) (parts [][]int) {
 	if s.bySlot.Load() {
 		return bySlot(entries)
@@ -112,23 +113,25 @@ func (s *Script) Rest() {
 	}
 }
 
-// Wait waits until no call of the Script is inside the client any more, when no run has begun since the
-// last ones returned: a Cluster's client, and loading, may take longer than the context of a run lasts.
+// Wait waits until no call of the Script is inside the client any more. It must be called only when no run has
+// begun since the last runs returned. A Cluster's client, and loading, may take longer than the context of a
+// run lasts.
 func (s *Script) Wait() {
 	s.nodes.detached.running.Wait()
 	for _, f := range []*form{&s.library, &s.script} {
-		// With the one under way, if there is one. Nobody may take this for one that has loaded something.
+		// Do joins the loading that is under way, if there is one. The error keeps other callers from taking
+		// this call for a successful loading.
 		_, _, _ = s.load.Do(f.verb, func() (any, error) { return nil, context.DeadlineExceeded })
 	}
 }
 
-// MayHaveChanged reports whether a command has failed or was redirected since the last call of it, so that
-// other masters may have the slots of a Cluster now.
+// MayHaveChanged reports whether a command has failed or was redirected since the last call of MayHaveChanged.
+// If so, other masters may have the slots of a Cluster now.
 func (s *Script) MayHaveChanged() bool { return s.nodes.changed.Swap(false) }
 
 // reload makes a Cluster's client ask for the masters in the background, at most every 200 ms. It is called
 // when a command has failed. By itself, go-redis asks only once a minute and when a node redirects it, which a
-// dead node does not do; meanwhile it would send commands to the dead master although a replica has taken
+// dead node does not do. Until then it would send commands to the dead master although a replica has taken
 // over.
 func (s *Script) reload(ctx context.Context) {
 	if s.nodes.cluster != nil {
@@ -137,7 +140,7 @@ func (s *Script) reload(ctx context.Context) {
 	}
 }
 
-// nodeOf returns the node that has a key, or nil if it is not known.
+// nodeOf returns the node that has a key, or nil if that node is not known.
 func (s *Script) nodeOf(ctx context.Context, key string) *node {
 	if s.only != nil {
 		return s.only
@@ -145,7 +148,7 @@ func (s *Script) nodeOf(ctx context.Context, key string) *node {
 	return s.nodes.of(ctx, key)
 }
 
-// nodeOfAll returns the node that has the keys of all entries, or nil if it is not known, or there are
+// nodeOfAll returns the node that has the keys of all entries, or nil if the node is not known or there are
 // several.
 func (s *Script) nodeOfAll(ctx context.Context, entries []Entry) *node {
 	found := s.nodeOf(ctx, entries[0].redisKey())
@@ -157,9 +160,9 @@ func (s *Script) nodeOfAll(ctx context.Context, entries []Entry) *node {
 	return found
 }
 
-// OnForeignLibrary sets a function that is called, at most once, if a server has another library of the
-// same name (see [ErrForeignLibrary]). The Script then runs by EVALSHA, whose digest Redis computes
-// itself. Call OnForeignLibrary before the first run.
+// OnForeignLibrary sets a function that is called, at most once, if a server has a different library of the
+// same name (see [ErrForeignLibrary]). The Script then runs by EVALSHA, whose digest Redis computes itself.
+// Call OnForeignLibrary before the first run.
 func (s *Script) OnForeignLibrary(f func(error)) { s.foreign = f }
 
 // withoutLibrary switches to EVALSHA; why is the reason.
@@ -169,8 +172,8 @@ func (s *Script) withoutLibrary(why error) {
 	}
 }
 
-// form returns the way to run the script now. Before the library is first used, it is loaded or, if the
-// server has a library of that name, compared with it.
+// form returns the way to run the script now. Before the library is first used, it is loaded, or, if the server
+// already has a library of that name, compared with that library.
 func (s *Script) form(ctx context.Context) *form {
 	switch {
 	case s.plain.Load():
@@ -188,21 +191,22 @@ func (s *Script) form(ctx context.Context) *form {
 	return &s.script
 }
 
-// provesNoLibrary reports whether an error of loading says that there can be no library, rather than that the
-// server cannot load one now: it may be full, a replica, or without enough replicas, or may not have answered.
+// provesNoLibrary reports whether an error of loading says that there can be no library. A server may also be
+// unable to load one only for now: it may be full, a replica, or without enough replicas, or may not have
+// answered.
 func provesNoLibrary(err error) bool {
 	_, ok := serverError(err)
 	return errors.Is(err, ErrForeignLibrary) || ok && KindOf(err) != Unavailable
 }
 
-// Run decides all entries, in order, and returns a reply for each. If clock is not 0, it replaces
-// Redis's clock, for tests and replays only. Run returns an error if the whole call has failed; if only
-// a part has, for example because a node of a Cluster is down, the replies of that part have an Err.
+// Run decides all entries, in order, and returns a reply for each. If clock is not 0, it replaces Redis's
+// clock, for tests and replays only. Run returns an error if the whole call has failed. If only a part has
+// failed, for example because a node of a Cluster is down, the replies of that part have an Err.
 func (s *Script) Run(ctx context.Context, entries []Entry, clock int64) ([]Reply, error) {
 	return s.run(ctx, s.nodeOfAll(ctx, entries), entries, clock)
 }
 
-// run implements Run for entries of a node, which may be nil.
+// run implements Run for entries whose keys are on node n. A nil n means several nodes, or an unknown one.
 func (s *Script) run(ctx context.Context, n *node, entries []Entry, clock int64) ([]Reply, error) {
 	if n != nil && (!s.bySlot.Load() || len(entries) == 1) {
 		return s.runPart(ctx, n, entries, clock)
@@ -210,7 +214,7 @@ func (s *Script) run(ctx context.Context, n *node, entries []Entry, clock int64)
 	return s.runParts(ctx, n, nil, split(entries), len(entries), clock)
 }
 
-// runPart implements run for entries that one call of the script can decide.
+// runPart implements run for entries that one call of the script can decide together.
 func (s *Script) runPart(ctx context.Context, n *node, entries []Entry, clock int64) ([]Reply, error) {
 	form := s.form(ctx)
 	cmd := command(ctx, entries, clock, form.call)
@@ -255,12 +259,12 @@ func (s *Script) runParts(ctx context.Context, n, from *node, parts []part, entr
 			case provesNoLibrary(err):
 				s.withoutLibrary(err)
 			case KindOf(err) != Timeout:
-				s.checked.Store(false) // this run goes on by EVALSHA, and the next one looks for the library again
+				s.checked.Store(false) // this run continues by EVALSHA, and the next run looks for the library again
 			}
 		}
 	}
 	if again != nil {
-		// Send the source: the script cannot be loaded, or the script cache was emptied again
+		// Send the source: the script cannot be loaded, or the server's script cache was emptied again
 		// meanwhile.
 		r.send(ctx, again, invocation{"eval", s.script.source})
 	}

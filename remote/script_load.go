@@ -10,16 +10,17 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Prepare loads the form of the script that the first run needs, on every node that may need it, so that the
-// callers of the first run do not wait for it. If that fails, the first run tries again.
+// Prepare loads the form of the script that the first run needs on every node that may need it, so that the
+// callers of the first run do not wait for it. If loading fails, the first run tries again.
 func (s *Script) Prepare(ctx context.Context) {
 	if f := s.form(ctx); f == &s.script {
 		_ = s.loadForm(ctx, f)
 	}
 }
 
-// loadForm loads a form on every node. Any number of callers at once load it once, each waiting for as long as
-// its context lasts. The loading has a time of its own, so that on a slow network a later run finds it done.
+// loadForm loads a form on every node. Callers that call it at the same time share one loading, and each waits
+// for as long as its own context lasts. The loading has its own time limit, so that on a slow network a later
+// run finds it done.
 func (s *Script) loadForm(ctx context.Context, f *form) error {
 	loaded := s.load.DoChan(f.verb, func() (any, error) {
 		ctx, cancel := context.WithTimeout(context.Background(), loadWithin)
@@ -38,7 +39,7 @@ func (s *Script) loadForm(ctx context.Context, f *form) error {
 	}
 }
 
-// loadWithin bounds the time of loading.
+// loadWithin is the time limit of loading.
 const loadWithin = time.Second
 
 func (s *Script) loadOnAll(ctx context.Context, f *form) error {
@@ -67,8 +68,8 @@ func (f *form) loadInto(ctx context.Context, node redis.Cmdable) error {
 	if f.verb == "evalsha" {
 		return node.ScriptLoad(ctx, f.source).Err()
 	}
-	// It is asked for before it is sent: a server that wants a password first hangs up on a
-	// command as long as that, without saying why.
+	// The library is looked for before it is sent: a server that wants a password first hangs up on a command
+	// as long as that, without saying why.
 	found, err := f.isLoaded(ctx, node)
 	if found || err != nil {
 		return err
@@ -80,8 +81,8 @@ func (f *form) loadInto(ctx context.Context, node redis.Cmdable) error {
 	return err
 }
 
-// isLoaded reports whether the server has a library of our name. It must have our code, too:
-// somebody else may have put it there, since anyone can know the name.
+// isLoaded reports whether the server has a library of our name. The library must have our code, too: somebody
+// else may have put it there, since anyone can know the name.
 func (f *form) isLoaded(ctx context.Context, node redis.Cmdable) (bool, error) {
 	name := f.call[1].(string)
 	libraries, err := node.FunctionList(ctx, redis.FunctionListQuery{LibraryNamePattern: name, WithCode: true}).Result()

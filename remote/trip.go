@@ -15,9 +15,9 @@ type trip struct {
 	calls []*call
 	batch batch
 	cargo cargo
-	left  queue // the calls that it could not carry
+	left  queue // calls that it could not carry
 	full  bool  // it left some behind
-	alone bool  // it carries one call only, see load
+	alone bool  // it carries a single call after a failure, see load
 	takes int64 // µs, see Batcher.takes
 	flight
 }
@@ -61,15 +61,15 @@ func (b *Batcher) load(leader *call, now int64) *trip {
 	if calls > 0 {
 		b.trips = append(b.trips, t)
 	}
-	// If not all calls can be served in time, the newest go first: calls that have waited for long
-	// would be answered too late, and in order of arrival all calls would be. That is so once one has
-	// waited for longer than waitPart, or for so long that its trip would not end in time.
+	// If not all calls can be served in time, the newest go first. In order of arrival every call would be
+	// answered too late, because every call would have waited for long. This is the case once a call has waited
+	// for longer than waitPart, or for so long that its trip would not end in time.
 	deadline := b.opt.Deadline.Microseconds()
 	newestFirst := calls > 0 && now-t.calls[0].asked > deadline-max(b.takes, int64((1-waitPart)*float64(deadline)))
 	if t.alone = b.failed && calls > 1; t.alone {
-		// After a failure one call goes alone: the one that came last, because it has the most time
-		// left. If Redis hangs, the others will not have been sent when their time is over, and so
-		// cannot have been charged.
+		// After a failure only one call is sent: the one that came last, because it has the most time left. If
+		// Redis hangs, the other calls will not have been sent when their time is over, and so cannot have been
+		// charged.
 		newestFirst, calls = true, 1
 	}
 	t.takes = b.takes
@@ -95,7 +95,7 @@ func (b *Batcher) load(leader *call, now int64) *trip {
 	if t.left.len() > 0 {
 		t.left.calls = b.queue.putFirst(t.left)
 		t.entries, b.last = t.cargo.sent, t.cargo
-		if b.closed { // Close has failed the waiting calls, but these were not in the queue
+		if b.closed { // Close has failed the calls in the queue, and these were not in it
 			fail(b.queue.take(nil).calls, limit.ErrClosed)
 		} else {
 			b.startNext()
@@ -107,9 +107,9 @@ func (b *Batcher) load(leader *call, now int64) *trip {
 	return t
 }
 
-// share returns how many entries the next trip may carry if the given number wait: half of all
-// entries, waiting or on other trips, if that is worth a trip, and at most MaxBatch. While Redis is slow,
-// there is one trip at a time, which carries as many as it can. The lock is held.
+// share returns how many entries the next trip may carry if the given number wait. It is half of all entries,
+// waiting or on other trips, if that is worth a trip, and at most MaxBatch. While Redis is slow there is one
+// trip at a time, which carries as many as it can. The lock is held.
 func (b *Batcher) share(waiting int) int {
 	if b.slow {
 		return b.opt.MaxBatch
@@ -117,16 +117,16 @@ func (b *Batcher) share(waiting int) int {
 	for _, t := range b.trips {
 		waiting += t.entries
 	}
-	if half := waiting / 2; b.alone && half >= fullAlone { // the rest are as many, and worth a trip, too
+	if half := waiting / 2; b.alone && half >= fullAlone { // the other half is as many, and worth a trip, too
 		return min(b.opt.MaxBatch, half)
 	}
 	return min(b.opt.MaxBatch, max(fullBatch, (waiting+1)/2))
 }
 
-// board puts calls, which are the first of t.calls, into the batch while they fit, up to most
-// entries, and moves them to the front of t.calls. It puts those that do not fit into t.left, and
-// with passLarge also large ones, see largeGroup. The calls of one key get a part of the batch, and
-// more if calls of other keys leave room.
+// board puts calls, which are the first of t.calls, into the batch while they fit, up to most entries, and
+// moves them to the front of t.calls. It puts calls that do not fit into t.left; with passLarge also large
+// calls, see largeGroup. The calls of one key get a part of the batch, and more if calls of other keys leave
+// room.
 func (b *Batcher) board(t *trip, calls []*call, now int64, most int, passLarge bool) (boarded int) {
 	t.batch.reset()
 	t.cargo = cargo{}
@@ -139,8 +139,8 @@ func (b *Batcher) board(t *trip, calls []*call, now int64, most int, passLarge b
 	return t.cargo.calls
 }
 
-// boardWithin boards calls within the bounds. It reports whether there is room left for calls that
-// were left behind only because of the bound per key.
+// boardWithin boards calls within the bounds. It reports whether some calls were left behind only because of
+// the bound per key, and there is still room for them.
 func (b *Batcher) boardWithin(t *trip, calls []*call, now int64, bound *bounds, passLarge bool) (roomLeft bool) {
 	for i, c := range calls {
 		switch {
@@ -157,7 +157,7 @@ func (b *Batcher) boardWithin(t *trip, calls []*call, now int64, bound *bounds, 
 		}
 		switch t.batch.add(c, bound) {
 		case added:
-			// If its caller leaves just now, the call is sent and not answered.
+			// If its caller leaves just now, the call is sent, but its answer is not used.
 			c.send()
 			t.calls[t.cargo.calls] = c
 			t.cargo.calls++
@@ -172,22 +172,23 @@ func (b *Batcher) boardWithin(t *trip, calls []*call, now int64, bound *bounds, 
 				t.left.calls = append(t.left.calls, calls[i:]...)
 				return false
 			}
-			t.left.calls = append(t.left.calls, c) // others may fit
+			t.left.calls = append(t.left.calls, c) // other calls may fit
 		}
 	}
 	return roomLeft
 }
 
-// mayGiveUp reports whether a call is not sent if its answer would be late, at the speed of the last trips:
-// if it has waited behind others for a while. Calls that have just come are always sent, so that trips show
-// when Redis has become faster. A caller that has less time than others waits until its own time is over.
+// mayGiveUp reports whether a call need not be sent if its answer would be late at the speed of the last trips.
+// That is so if the call has waited behind others for a while. Calls that have just come are always sent, so
+// that trips show when Redis has become faster. A caller that has less time than others waits until its own
+// time is over.
 func (b *Batcher) mayGiveUp(c *call, now int64) bool {
 	waited := float64(now - c.asked)
 	return waited > (1-waitPart)*float64(b.opt.Deadline.Microseconds()) && !c.hurried && !c.short
 }
 
-// run makes the trip, which started at a local time, and distributes the answers. It reports whether the
-// trip still has its place.
+// run makes the trip, which started at a local time, and hands out the answers. It reports whether the trip
+// still has its place.
 func (b *Batcher) run(t *trip, started int64) (hasPlace bool) {
 	done, err := b.hooks.Begin()
 	if err != nil {
@@ -227,11 +228,11 @@ func (b *Batcher) run(t *trip, started int64) (hasPlace bool) {
 	return true
 }
 
-// tripEnded records a trip before its answers are handed out, so that a caller that has a decision
-// finds its trip counted.
+// tripEnded records a trip. This happens before its answers are handed out, so that a caller that has a
+// decision finds its trip counted.
 func (b *Batcher) tripEnded(t *trip, now, took, server int64, err error) {
 	if err != nil && IsMoving(err) {
-		err = nil // Redis has answered, and only the calls whose keys are split have no decision
+		err = nil // Redis has answered; only the calls whose keys are split between two nodes have no decision
 	}
 	b.mu.Lock()
 	b.last = t.cargo
@@ -250,10 +251,9 @@ func (b *Batcher) tripEnded(t *trip, now, took, server int64, err error) {
 	b.hooks.Trip(len(t.calls), microseconds(took), err)
 }
 
-// blame returns the error for which Redis is to blame, or nil. A time-out that is noticed late
-// shows that this process was busy or paused rather than that Redis is slow: its answer may have
-// been waiting. A time-out while writing is not Redis's fault either, since written data waits in a
-// buffer.
+// blame returns the error for which Redis is to blame, or nil. A time-out that is noticed late shows that this
+// process was busy or paused, rather than that Redis is slow: the answer may have been waiting. A time-out
+// while writing is not Redis's fault either, since written data waits in a buffer.
 func (b *Batcher) blame(err error, took int64) error {
 	if !errors.Is(err, ErrNoAnswer) {
 		return err
@@ -268,9 +268,9 @@ func (b *Batcher) blame(err error, took int64) error {
 	return err
 }
 
-// notAfter returns the time on the node's clock after which an entry must not be charged. For a node that
-// has not answered yet, the clock of the others that is furthest behind is assumed: at worst an entry
-// expires uncharged, and its reply gives the node's clock.
+// notAfter returns the time on the node's clock after which an entry must not be charged. For a node that has
+// not answered yet, it assumes the clock of the known node whose clock is furthest behind. At worst an entry
+// then expires uncharged, and the reply shows the node's clock.
 func (b *Batcher) notAfter(to *node, e *Entry, deadline int64) int64 {
 	if b.opt.VirtualClock != nil || !e.hasDeadline() {
 		return 0
@@ -283,8 +283,8 @@ func (b *Batcher) notAfter(to *node, e *Entry, deadline int64) int64 {
 	return b.script.nodes.notAfter(deadline)
 }
 
-// send runs the script for entries, and returns the time that the server took, without this
-// process's own delays, and the local time of the reply. The error is that of the whole trip, or of a part
+// send runs the script for entries. It returns the time that the server took, without this process's own
+// delays, and the local time at which the reply was received. The error is that of the whole trip, or of a part
 // of it.
 func (b *Batcher) send(ctx context.Context, to *node, entries []Entry) (replies []Reply, server, received int64, err error) {
 	clock := int64(0)
@@ -314,7 +314,7 @@ func (b *Batcher) send(ctx context.Context, to *node, entries []Entry) (replies 
 	return replies, server, received, err
 }
 
-// unanswered returns an error of a trip, or of a part of it, and makes a time-out an [ErrNoAnswer].
+// unanswered returns the error of a trip, or of a part of it, with time-outs turned into an [ErrNoAnswer].
 func unanswered(err error) error {
 	if KindOf(err) == Timeout && !errors.Is(err, ErrNoAnswer) {
 		return fmt.Errorf("%w: %w", ErrNoAnswer, err)
@@ -345,8 +345,8 @@ var errExpired = errors.New("tierlimit: expired")
 
 // handOut gives calls their parts of the replies.
 func (b *Batcher) handOut(calls []*call, from *batch, replies []Reply, sent int64) {
-	// Calls whose callers have left meanwhile were decided elsewhere: their grants are not reported
-	// to the asker.
+	// Calls whose callers have left meanwhile were decided by other means: the units granted to them are not
+	// reported to the asker.
 	present, decisions := calls[:0], 0
 	for _, c := range calls {
 		if c.claim() {
@@ -388,9 +388,9 @@ func (b *Batcher) tell(e *Entry, r *Reply, sent int64) {
 	}
 }
 
-// answer gives a claimed call its part of the replies. It returns false for a call that expired
-// although it is not late, because Redis's clock is further ahead than was known. Nothing was
-// charged, and the reply has corrected the clock, so the call may be sent once more.
+// answer gives a claimed call its part of the replies. It returns false for a call that expired although it is
+// not late, because Redis's clock is further ahead than was known. Nothing was charged, and the reply has
+// corrected the estimate of the clock, so the call may be sent once more.
 func (b *Batcher) answer(c *call, from *batch, replies []Reply) bool {
 	own := from.answer(c, replies)
 	err := c.failure(own)
@@ -410,8 +410,8 @@ func (b *Batcher) answer(c *call, from *batch, replies []Reply) bool {
 	return true
 }
 
-// failure returns the error of a call with these replies, if it failed as a whole. Independent entries
-// fail by themselves, because others have been charged (law 3): only if all have expired, the call has.
+// failure returns the error of a call with these replies, if it failed as a whole. Independent entries fail
+// separately, because others have been charged (law 3): the call fails only if all of them have expired.
 func (c *call) failure(own []Reply) (err error) {
 	independent := c.group != nil && c.group[0].Group == 0
 	expired := 0
@@ -438,8 +438,8 @@ func (c *call) failure(own []Reply) (err error) {
 	return err
 }
 
-// again puts calls back at the front of the queue. Its caller has a place, and checks the queue
-// before giving it up.
+// again puts calls back at the front of the queue. The goroutine that calls it has a trip's place, and checks
+// the queue before it gives up the place.
 func (b *Batcher) again(calls []*call) {
 	if calls == nil {
 		return
@@ -448,7 +448,7 @@ func (b *Batcher) again(calls []*call) {
 	defer b.mu.Unlock()
 	for _, c := range calls {
 		c.state.Store(callWaiting)
-		c.mayLead = false // its caller may have been elected already, and not know it yet
+		c.mayLead = false // its caller may have been elected already without knowing it yet
 	}
 	if b.closed {
 		fail(calls, limit.ErrClosed)

@@ -6,19 +6,19 @@ import (
 	"time"
 )
 
-// tripContext is the context of a trip. It has a deadline, which go-redis applies to reads and
-// writes, but no timer: the reaper ends it. A timer for each trip would wake up an idle process as
-// often as the answers do.
+// tripContext is the context of a trip. It has a deadline, which go-redis applies to reads and writes, but no
+// timer: the reaper ends it. A timer for each trip would wake up an idle process as often as answers do.
 type tripContext struct {
 	deadline time.Time
 
 	mu    sync.Mutex    // guards the rest
-	done  chan struct{} // nil until Done is called, which most trips' clients never do
+	done  chan struct{} // nil until Done is called; on most trips the client never calls it
 	ended bool
 }
 
 func newTripContext(ends int64) *tripContext {
-	// Not from processStart: in a bubble of testing/synctest, times have no reading of the monotonic clock.
+	// The deadline is not computed from processStart: in a bubble of testing/synctest, times have no monotonic
+	// reading.
 	return &tripContext{deadline: time.Now().Add(microseconds(ends - localTime()))}
 }
 

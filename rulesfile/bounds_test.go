@@ -8,8 +8,8 @@ import (
 	"unicode/utf16"
 )
 
-// Whatever a file of the largest size holds, reading it takes a time and memory that are
-// bounded: what is allocated tells that on any machine.
+// Reading a file of the largest size takes a bounded time and bounded memory, whatever the file
+// contains. The test checks the allocated bytes, which are the same on any machine.
 func TestReadingIsBounded(t *testing.T) {
 	const most = 128 << 20
 	fill := func(line string) string { return strings.Repeat(line, (maxBytes-100)/len(line)) }
@@ -46,7 +46,7 @@ func TestReadingIsBounded(t *testing.T) {
 func TestFieldsAreBounded(t *testing.T) {
 	var b strings.Builder
 	b.WriteString("rules: {search: {limit: 60/1m, plans: {a: 1/s}}}\nkeys:\n")
-	for i := range maxFields - 6 { // rules, search, limit, plans, a, keys
+	for i := range maxFields - 6 { // the other fields: rules, search, limit, plans, a, keys
 		fmt.Fprintf(&b, "  %d: a\n", i)
 	}
 	if _, err := read("f", []byte(b.String())); err != nil {
@@ -58,8 +58,8 @@ func TestFieldsAreBounded(t *testing.T) {
 	}
 }
 
-// A byte order mark, which editors write unseen, changes nothing; UTF-16, which some write
-// instead of UTF-8, is told in plain words.
+// A byte order mark, which some editors write invisibly, changes nothing. UTF-16, which some editors
+// write instead of UTF-8, is reported in plain words.
 func TestByteOrderMarks(t *testing.T) {
 	for _, text := range []string{good, "# comment\n" + good, "\n" + good, "{rules: {search: {limit: 60/1m}}}", "---\n" + good} {
 		file, err := read("f", []byte("\uFEFF"+text))

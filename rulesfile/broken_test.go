@@ -14,7 +14,7 @@ const (
 	ruleFields  = `, must be one of limit, concurrent, slot_ttl, algorithm, need, outage, hold, unsettled, remember, lease, lease_within_limit, dry_run, shadow, plans, keys`
 )
 
-// broken has what is said of each file in testdata/broken, after its name.
+// broken has the error for each file in testdata/broken, without the file's name.
 var broken = map[string]string{
 	"algorithm.yaml":             `:4:16: tierlimit: invalid algorithm: "leaky-bucket", must be one of auto, sliding-log, sliding-counter, gcra, fixed-window`,
 	"anchor.yaml":                `:3:12: limit is an anchor or alias (rules files have none; write the value out)` + mustBeLimit + "\n" + `anchor.yaml:5:12: limit is an anchor or alias (rules files have none; write the value out)` + mustBeLimit,
@@ -70,8 +70,8 @@ var broken = map[string]string{
 	"zero-limit.yaml":            `:3:12: tierlimit: invalid limit: quota is 0, must be between 1 and 1099511627776`,
 }
 
-// Each broken file is refused, with line, column and cause, at start and as a change of
-// a file in force, which then stays in force.
+// Each broken file is refused, with line, column and cause. It is refused at start, and as a change of
+// a file in force, whose rules then stay in force.
 func TestBrokenFiles(t *testing.T) {
 	limiter := newLimiter(t)
 	paths, err := filepath.Glob("testdata/broken/*.yaml")
@@ -106,7 +106,7 @@ func TestBrokenFiles(t *testing.T) {
 	}
 }
 
-// Causes can be told apart.
+// The causes of problems can be told apart with errors.Is.
 func TestProblemsWrapTheirCause(t *testing.T) {
 	_, err := read("f", []byte("rules: {a: {limit: 0/s}, b: {limit: 1/s, algorithm: x}}"))
 	for _, cause := range []error{ErrInvalidFile, limit.ErrInvalidLimit, limit.ErrInvalidAlgorithm} {
@@ -116,7 +116,7 @@ func TestProblemsWrapTheirCause(t *testing.T) {
 	}
 }
 
-// A file with a thousand mistakes does not fill the log.
+// The errors of a file with a thousand mistakes do not fill the log.
 func TestProblemsAreBounded(t *testing.T) {
 	text := []byte("rules:\n")
 	for range 1000 {

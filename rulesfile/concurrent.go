@@ -25,7 +25,7 @@ func (p *problems) concurrent(f field) placedLimit {
 	return l
 }
 
-// slotTTL reads how long slots outlive their process.
+// slotTTL reads how long a process's slots outlive the process.
 func (p *problems) slotTTL(f field) tiered.RuleOption {
 	const like = "a duration like 10s"
 	text, ok := p.text(f, like)

@@ -8,8 +8,9 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// A rule that the program has made itself cannot be in a file with another limit: what holds
-// the one would go on with it, whatever the file says. The error names both and changes nothing.
+// A rule that the program has made itself cannot be in a file with another limit: code that holds the
+// program's rule would keep using it, whatever the file says. The error names both limits, and changes
+// nothing.
 func TestARuleOfTheProgramConflictsWithTheFile(t *testing.T) {
 	limiter := newLimiter(t)
 	own, err := limiter.Rule("search", limit.PerMinute(60))
@@ -27,7 +28,7 @@ func TestARuleOfTheProgramConflictsWithTheFile(t *testing.T) {
 	}
 }
 
-// Equal rules do not conflict, whichever comes first, until the file says something else.
+// Equal rules do not conflict, whichever comes first, until the file's rule changes.
 func TestEqualRulesConflictOnceTheFileChanges(t *testing.T) {
 	for name, fileFirst := range map[string]bool{"the file first": true, "the program first": false} {
 		t.Run(name, func(t *testing.T) {
@@ -66,7 +67,8 @@ func TestEqualRulesConflictOnceTheFileChanges(t *testing.T) {
 	}
 }
 
-// The same the other way round, between two files, and where the program changes a file's rule.
+// Conflicts are also reported if the file comes first, between two files, and if the program has
+// changed a file's rule.
 func TestWhoDefinesARuleSecondIsToldSo(t *testing.T) {
 	limiter := newLimiter(t)
 	f := newRulesFile(t, "rules: {search: {limit: 5/1m}}")
@@ -86,8 +88,8 @@ func TestWhoDefinesARuleSecondIsToldSo(t *testing.T) {
 	}
 }
 
-// Of two files with an equal rule neither can change it while the other has it, since what uses the
-// other's would go on with it.
+// If two files have an equal rule, neither can change it while the other has it, because users of the
+// other file's rule would keep the old one.
 func TestTwoFilesWithAnEqualRule(t *testing.T) {
 	const before, after = "rules: {search: {limit: 5/1m}, own: {limit: 1/s}}", "rules: {search: {limit: 50/1m}, own: {limit: 1/s}}"
 	for name, otherFirst := range map[string]bool{"the first": false, "the second": true} {
@@ -107,7 +109,7 @@ func TestTwoFilesWithAnEqualRule(t *testing.T) {
 				t.Errorf("%v", err)
 			}
 			must(t, others.Reload())
-			other.write("rules: {other: {limit: 1/s}}") // which leaves it to the first
+			other.write("rules: {other: {limit: 1/s}}") // leaves the rule to the first file
 			must(t, others.Reload())
 			must(t, rules.Reload())
 			if got := rule(t, rules, "search").For("k").Limit(); got != limit.PerMinute(50) {
@@ -117,8 +119,8 @@ func TestTwoFilesWithAnEqualRule(t *testing.T) {
 	}
 }
 
-// A file's own rules change with it, also those that were out of it for a while; and if it is
-// loaded once more.
+// A file's own rules change with the file. This also holds for rules that were missing from it for a
+// while, and if the file is loaded a second time.
 func TestARuleMayLeaveTheFileAndComeBack(t *testing.T) {
 	f := newRulesFile(t, "rules: {a: {limit: 5/1m}, b: {limit: 5/1m}}")
 	limiter := newLimiter(t)

@@ -1,5 +1,5 @@
-// Package rulesfile loads a limiter's rules from a YAML file: limits, also per plan and per key,
-// and all other settings of rules.
+// Package rulesfile loads a limiter's rules from a YAML file: limits, which may differ by plan and by
+// key, and all other settings of rules.
 //
 //	rules:
 //	  search:
@@ -14,9 +14,9 @@
 //	go rules.Watch(ctx)
 //	d, err := search.Allow(ctx, tenant)
 //
-// A file is put in force as a whole or not at all. If anything in it is wrong, the rules stay as
-// they were, and the error has the line and column of each mistake. Units that were charged
-// continue to count under the new rules: see tiered.Limiter.ChangeRule.
+// A file is put in force as a whole or not at all. If anything in it is wrong, the rules stay as they
+// were, and the error has the line and column of each mistake. Units that were already charged also
+// count under the new rules: see tiered.Limiter.ChangeRule.
 //
-// docs/rules.md has all fields, in an example with comments.
+// docs/rules.md describes all fields, in an example with comments.
 package rulesfile

@@ -15,10 +15,10 @@ import (
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
-// A rule of a file, before and after the file was changed. A service would let the file be
-// watched: go rules.Watch(ctx).
+// This example decides by a rule of a file, before and after the file is changed. A service would have
+// the file watched: go rules.Watch(ctx).
 func Example() {
-	server, err := miniredis.Run() // stands for a Redis of yours
+	server, err := miniredis.Run() // stands for your Redis
 	if err != nil {
 		log.Fatal(err)
 	}

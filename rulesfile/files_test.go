@@ -19,8 +19,8 @@ const (
 	bad    = "rules: {search: {limit: 90}}\n"
 )
 
-// newLimiter returns a limiter with keys of its own, and a deadline that is long: these
-// tests are not about deadlines.
+// newLimiter returns a limiter with keys of its own. Its deadline is long, because these tests are not
+// about deadlines.
 func newLimiter(t testing.TB, options ...tiered.Option) *tiered.Limiter {
 	t.Helper()
 	options = append([]tiered.Option{
@@ -35,7 +35,7 @@ func newLimiter(t testing.TB, options ...tiered.Option) *tiered.Limiter {
 	return l
 }
 
-// rulesFile is a file in a directory of its own.
+// rulesFile is a rules file in a directory of its own.
 type rulesFile struct {
 	t    testing.TB
 	path string
@@ -47,7 +47,7 @@ func newRulesFile(t testing.TB, text string) *rulesFile {
 	return f
 }
 
-// write writes in place.
+// write overwrites the file in place.
 func (f *rulesFile) write(text string) { writeFile(f.t, f.path, text) }
 
 func (f *rulesFile) load(l *tiered.Limiter, options ...Option) *Rules {

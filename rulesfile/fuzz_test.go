@@ -9,8 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-// Whatever a file holds: it reads as rules with valid limits, or each problem has a place
-// in the file.
+// Any file either reads as rules with valid limits, or each problem has a place in the file.
 func FuzzRead(f *testing.F) {
 	paths, err := filepath.Glob("testdata/broken/*.yaml")
 	if err != nil {
@@ -48,7 +47,7 @@ func FuzzRead(f *testing.F) {
 		lines := strings.Count(strings.ReplaceAll(string(text), "\r", "\n"), "\n") + 1
 		for _, err := range joined.Unwrap() {
 			p := &Problem{}
-			if !errors.As(err, &p) || p.Line < 1 || p.Line > lines || p.Column < 1 || p.Column > len(text)+2 { // a value that is missing would be behind a space
+			if !errors.As(err, &p) || p.Line < 1 || p.Line > lines || p.Column < 1 || p.Column > len(text)+2 { // a missing value follows a space
 				t.Errorf("%v in a file of %d lines", err, lines)
 			}
 			if !utf8.ValidString(err.Error()) {

@@ -10,7 +10,7 @@ import (
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
-// How long holds last is the file's to say, for plans too, and changes with it.
+// The file sets how long holds last, also for plans, and a change of the file changes it.
 func TestHoldLife(t *testing.T) {
 	f := newRulesFile(t, "rules: {tokens: {limit: 100/1m, hold: 90s, plans: {gold: 1000/1m}}}\nkeys: {k: gold}")
 	rules := f.load(newLimiter(t))

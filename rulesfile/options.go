@@ -7,8 +7,8 @@ import (
 	"github.com/tierlimit/tierlimit/internal/option"
 )
 
-// Option sets something for the rules of a file. [Load] checks its arguments, and returns an error
-// that wraps [limit.ErrInvalidOption].
+// Option sets something for the rules of a file. [Load] checks the option's arguments, and returns an
+// error that wraps [limit.ErrInvalidOption].
 type Option func(*Rules) error
 
 // Logger sets the logger for loads of the file and their errors; the default is slog.Default().
@@ -22,9 +22,9 @@ func Logger(logger *slog.Logger) Option {
 	}
 }
 
-// OnLoad sets a function that is called after each load except the first: with nil if the file was
-// put in force, or with the error. Calls do not overlap, and are made by the goroutine that loads;
-// the function must not call [Rules.Reload].
+// OnLoad sets a function that is called after each load except the first. Its argument is nil if the
+// file was put in force, and otherwise the error. Calls do not overlap, and are made by the goroutine
+// that loads the file. The function must not call [Rules.Reload].
 func OnLoad(f func(error)) Option {
 	return func(r *Rules) error {
 		if f == nil {

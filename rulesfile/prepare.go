@@ -9,8 +9,8 @@ import (
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
-// prepare makes a rule, and copies of it for plans and keys. Settings that the limiter refuses are
-// added to the problems; the error is that the limiter is closed.
+// prepare makes a rule, and its copies with the limits of plans and keys. It adds the settings that the
+// limiter refuses to the problems. The error matches [limit.ErrClosed] if the limiter is closed.
 func (r *Rules) prepare(s *spec, f *file, p *problems) (*terms, error) {
 	options := make([]tiered.RuleOption, len(s.options))
 	for i, o := range s.options {
@@ -50,8 +50,8 @@ func withLimit(rule *tiered.Rule, l placedLimit, p *problems) *tiered.Rule {
 	return other
 }
 
-// culprit returns the place of what the limiter refuses in a rule: a setting that it refuses by
-// itself, or the rule if only a combination is wrong.
+// culprit returns the place of the setting that the limiter refuses in a rule, or the place of the rule
+// if it refuses only a combination.
 func (r *Rules) culprit(s *spec) place {
 	if _, err := r.limiter.PrepareRule(s.name, limit.PerMinute(1)); err != nil {
 		return s.at // the name

@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// ErrInvalidFile means that a rules file cannot be put in force. For mistakes in the file's text,
-// the error that wraps it is a [Problem], or several joined.
+// ErrInvalidFile means that a rules file cannot be put in force. If the file's text has mistakes, the
+// error that wraps ErrInvalidFile is one [Problem], or several joined.
 var ErrInvalidFile = errors.New("tierlimit: invalid rules file")
 
 // Problem is a mistake at one place of a rules file.
@@ -18,19 +18,19 @@ type Problem struct {
 	Err          error
 }
 
-// Error is FILE:LINE:COLUMN: CAUSE.
+// Error returns FILE:LINE:COLUMN: CAUSE.
 func (p *Problem) Error() string {
 	return fmt.Sprintf("%s:%d:%d: %v", p.File, p.Line, p.Column, p.Err)
 }
 
-// Unwrap returns [ErrInvalidFile] and the cause, such as one that wraps
-// limit.ErrInvalidLimit.
+// Unwrap returns [ErrInvalidFile] and the cause, such as an error that wraps limit.ErrInvalidLimit.
 func (p *Problem) Unwrap() []error { return []error{ErrInvalidFile, p.Err} }
 
-// maxProblems is how many are reported at once; more are mostly the same mistake.
+// maxProblems is the number of problems that are reported at once. Further ones are mostly the same
+// mistake.
 const maxProblems = 20
 
-// problems are those found so far.
+// problems collects the problems found so far in a file.
 type problems struct {
 	file string
 	list []*Problem
@@ -46,7 +46,7 @@ func (p *problems) addf(at place, format string, args ...any) {
 	p.add(at, fmt.Errorf(format, args...))
 }
 
-// err returns all of them, in the order of the text, or nil if there are none.
+// err returns all problems joined, in the order of the text, or nil if there are none.
 func (p *problems) err() error {
 	slices.SortStableFunc(p.list, func(a, b *Problem) int {
 		return cmp.Or(cmp.Compare(a.Line, b.Line), cmp.Compare(a.Column, b.Column))

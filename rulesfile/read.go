@@ -16,9 +16,9 @@ import (
 
 // file is the content of a rules file, as far as it can be checked without a limiter.
 type file struct {
-	at    place // of the rules
+	at    place // of the field rules
 	rules []*spec
-	keys  map[string]planOf // plans of keys, in all rules that have the plan
+	keys  map[string]planOf // the plan of a key, in all rules that have a plan of that name
 }
 
 // place returns the place of a rule.
@@ -31,7 +31,7 @@ func (f *file) place(rule string) place {
 	return f.at
 }
 
-// spec is a file's content for one rule.
+// spec is what a file says about one rule.
 type spec struct {
 	name    string
 	at      place
@@ -52,19 +52,19 @@ type placedOption struct {
 	option tiered.RuleOption
 }
 
-// planOf is the name of a key's plan.
+// planOf is the name of a key's plan, and the place where the file says it.
 type planOf struct {
 	at   place
 	name string
 }
 
-// keyTerms are a plan, or the key's own limit.
+// keyTerms are what applies to a key: a plan, or a limit of its own.
 type keyTerms struct {
-	plan  planOf // without a name: the key's own limit
+	plan  planOf // its name is "" if the key has a limit of its own
 	limit placedLimit
 }
 
-// read reads a file's text. The error is one or more [Problem]s.
+// read parses a file's text. Its error is one or more [Problem]s.
 func read(name string, text []byte) (*file, error) {
 	p := &problems{file: name}
 	f := &file{at: place{1, 1}}
@@ -219,7 +219,7 @@ func (p *problems) limit(f field) placedLimit {
 	return l
 }
 
-// terms reads the value of a key of a rule: a plan's name, or a limit, which has a "/".
+// terms reads the value of a key in a rule: a plan's name, or a limit. Only a limit contains a "/".
 func (p *problems) terms(f field) keyTerms {
 	f = ofAKey(f)
 	text, ok := p.text(f, "the name of a plan, or "+likeLimit)
@@ -232,8 +232,8 @@ func (p *problems) terms(f field) keyTerms {
 	return keyTerms{plan: planOf{at(f.value), text}}
 }
 
-// ofAKey returns a key's field without the key, for problems: they are logged, and keys must not
-// be.
+// ofAKey returns a key's field without the key. Problems that name the field are logged, and keys must
+// not be logged.
 func ofAKey(f field) field {
 	f.name = "what a key has"
 	return f
@@ -292,7 +292,7 @@ func (p *problems) percent(f field) int {
 	return 0
 }
 
-// need reads a rule's needs, which replace an algorithm.
+// need reads a rule's need, which replaces an algorithm.
 func (p *problems) need(n field) plan.Need {
 	var need plan.Need
 	for _, f := range p.fields(n.value, "need") {
@@ -315,8 +315,8 @@ func (p *problems) need(n field) plan.Need {
 	return need
 }
 
-// checkPlans finds plans that no rule defines: keys on them would get the rule's own limit
-// unnoticed.
+// checkPlans reports plans that no rule defines. Without this check, the keys on such a plan would get
+// the rule's own limit unnoticed.
 func (f *file) checkPlans(p *problems) {
 	anywhere := make(map[string]bool)
 	for _, s := range f.rules {

@@ -14,7 +14,7 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// What is no regular file is refused at once, at start and later: nobody may ever write
+// A file that is not regular is refused at once, at start and later. For example, nobody may ever write
 // into a named pipe.
 func TestOnlyRegularFilesAreRead(t *testing.T) {
 	limiter := newLimiter(t)
@@ -44,7 +44,7 @@ func TestOnlyRegularFilesAreRead(t *testing.T) {
 	}
 }
 
-// soon returns what f does, and fails the test if it does not return.
+// soon returns the result of f, and fails the test if f does not return.
 func soon(t *testing.T, f func() error) error {
 	t.Helper()
 	done := make(chan error, 1)

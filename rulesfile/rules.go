@@ -15,7 +15,7 @@ import (
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
-// Rules are the rules of a file. It is safe for concurrent use.
+// Rules are the rules of a file. They are safe for concurrent use.
 type Rules struct {
 	limiter *tiered.Limiter
 	path    string
@@ -24,30 +24,30 @@ type Rules struct {
 	every   time.Duration
 
 	loading sync.Mutex // held while a file is loaded; guards tried and pending
-	tried   sighting   // in force, or refused
-	pending *sighting  // seen once, and not tried yet; may be nil
+	tried   sighting   // the newest file that was put in force or refused
+	pending *sighting  // read once and not tried yet; may be nil
 
 	inForce atomic.Pointer[inForce]
-	mu      sync.Mutex // guards used, and changes of inForce
+	mu      sync.Mutex // guards used and changes of inForce
 	used    []string   // names of the rules that the program uses
 }
 
-// inForce has the rules in force, by name. It is immutable.
+// inForce maps the names of the rules in force to their terms. It is immutable.
 type inForce map[string]*terms
 
-// terms are the rules under a name: the one for most keys, and those for plans and keys with
-// others.
+// terms are the rules of one name: the rule for most keys, and the rules with other limits, by plan and
+// by key.
 type terms struct {
 	rule  *tiered.Rule
 	plans map[string]*tiered.Rule
 	keys  map[string]*tiered.Rule
 }
 
-// Load reads a file, and puts its rules in force on the limiter. It must be a regular file, or a
-// link to one, of at most 256 kB of UTF-8 and 10,000 fields; a byte order mark before it is
-// ignored. It does not watch the file: see [Rules.Watch] and [Rules.Reload]. If the program or
-// another file already has a rule of the same name with other settings, the file is refused with a
-// [tiered.ConflictError], at start or later.
+// Load reads a file, and puts its rules in force on the limiter. The path must be that of a regular
+// file, or of a link to one. The file has at most 256 kB of UTF-8 and 10,000 fields; a byte order mark
+// at its beginning is ignored. Load does not watch the file: see [Rules.Watch] and [Rules.Reload]. If
+// the program or another file already has a rule of the same name with other settings, the file is
+// refused with a [tiered.ConflictError], at start or later.
 //
 // Errors wrap [ErrInvalidFile], [limit.ErrInvalidOption] or [limit.ErrClosed], or say why the file
 // cannot be read. After an error, none of the file's rules is in force.
@@ -67,8 +67,8 @@ func Load(limiter *tiered.Limiter, path string, options ...Option) (*Rules, erro
 	return r, nil
 }
 
-// Rule returns the rule of a name. From then on a file without that rule is refused, because the
-// program needs it. The error wraps [limit.ErrInvalidRule].
+// Rule returns the rule with the given name. From then on, a file without that rule is refused, because
+// the program needs it. The error wraps [limit.ErrInvalidRule].
 func (r *Rules) Rule(name string) (*Rule, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -81,15 +81,15 @@ func (r *Rules) Rule(name string) (*Rule, error) {
 	return &Rule{rules: r, name: name}, nil
 }
 
-// Reload loads the file now, for example on a signal. On an error, see [Load], the rules in force
-// do not change.
+// Reload loads the file now, for example on a signal. If it returns an error, see [Load], the rules in
+// force do not change.
 func (r *Rules) Reload() error {
 	r.loading.Lock()
 	defer r.loading.Unlock()
 	return r.try(see(r.path))
 }
 
-// sighting is the result of reading the file; it is comparable, to see whether the file has
+// sighting is the result of reading the file once. Comparing two sightings shows whether the file has
 // changed.
 type sighting struct {
 	text, failure string // one of them is set
@@ -98,7 +98,7 @@ type sighting struct {
 
 func (s sighting) same(o sighting) bool { return s.text == o.text && s.failure == o.failure }
 
-// see reads the file, following the directories and links as they are now.
+// see reads the file. It follows the directories and links of the path as they are now.
 func see(path string) sighting {
 	text, err := readFile(path)
 	if err != nil {
@@ -116,8 +116,8 @@ func readFile(path string) ([]byte, error) {
 	return text, err
 }
 
-// try puts the given file in force, if it is valid, and reports the result. The lock loading must
-// be held.
+// try puts the given file in force if it is valid, and reports the result. The caller must hold
+// r.loading.
 func (r *Rules) try(seen sighting) error {
 	r.tried, r.pending = seen, nil
 	rules, err := r.putInForce(seen)
@@ -133,7 +133,7 @@ func (r *Rules) try(seen sighting) error {
 	return err
 }
 
-// putInForce puts a file in force, whole or not at all. It returns the number of rules.
+// putInForce puts a file in force, as a whole or not at all. It returns the number of rules.
 func (r *Rules) putInForce(seen sighting) (int, error) {
 	if seen.err != nil {
 		return 0, seen.err

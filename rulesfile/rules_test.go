@@ -14,7 +14,7 @@ import (
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
-// The example in the docs is loaded, and means what its comments say.
+// The example in the docs can be loaded, and means what its comments say.
 func TestDocsExample(t *testing.T) {
 	rules := load(t, newLimiter(t), "../docs/rules.yaml")
 	search := rule(t, rules, "search")
@@ -56,7 +56,7 @@ func TestDocsExample(t *testing.T) {
 	}
 }
 
-// A field that says no is as if it were not there, and a need has all of its parts.
+// The field dry_run: false has the same effect as no such field, and every part of a need counts.
 func TestFieldsThatDecide(t *testing.T) {
 	f := newRulesFile(t, "rules: {a: {limit: 5000/1m, dry_run: false, need: {above: 0, late: 0.02}}}")
 	a := rule(t, f.load(newLimiter(t)), "a")
@@ -65,7 +65,7 @@ func TestFieldsThatDecide(t *testing.T) {
 	}
 }
 
-// What was charged goes on to count, under another limit and on another plan.
+// Units that were charged also count under another limit and on another plan.
 func TestReloadKeepsWhatWasCharged(t *testing.T) {
 	f := newRulesFile(t, "rules: {search: {limit: 10/1h, plans: {gold: 20/1h}}}")
 	rules := f.load(newLimiter(t))
@@ -88,7 +88,7 @@ func TestReloadKeepsWhatWasCharged(t *testing.T) {
 	}
 }
 
-// A rule that the program uses cannot be taken away; one that it does not use can.
+// A rule that the program uses cannot be removed from the file; an unused rule can.
 func TestUsedRulesStay(t *testing.T) {
 	f := newRulesFile(t, "rules: {used: {limit: 10/1h}, unused: {limit: 10/1h}}")
 	rules := f.load(newLimiter(t))
@@ -112,11 +112,11 @@ func TestUsedRulesStay(t *testing.T) {
 	}
 }
 
-// Nobody sees a part of a file: a rule is as of one file at all times, and so are several.
-// While limits change all the time, the counts neither lose nor gain a unit.
+// Nobody sees a part of a change: at any time, all rules are from the same version of the file. While
+// limits change all the time, the counts neither lose nor gain a unit.
 func TestReloadsWhileDeciding(t *testing.T) {
 	const callers, quota = 8, 2000
-	// All limits are above what passes at most, so that what is charged is what was asked.
+	// All limits are above the number of units used, so every request is charged.
 	version := func(i int) string {
 		return fmt.Sprintf("rules: {a: {limit: %d/1h, plans: {gold: %d/1h}}, b: {limit: %d/1h}}", quota+i, quota+i, quota+i)
 	}

@@ -8,13 +8,13 @@ import (
 // Watch checks the file regularly until ctx ends, and loads it when it has changed; see [Every]. It
 // blocks, so run it on a goroutine.
 //
-// It reads the whole file each time and compares it, so the file may be written in place, replaced,
-// or reached through links that change, as Kubernetes does. That works on network file systems,
-// too. A changed file is loaded once two checks in a row have read the same, so that a file is not
-// loaded while it is being written. If writing may take longer than that, write to another file and
-// rename it.
+// It reads the whole file each time and compares the text, so the file may be written in place,
+// replaced, or reached through links that change, as in Kubernetes. This works on network file systems,
+// too. A changed file is loaded once two checks in a row have read the same text, so that a file is not
+// loaded while it is being written. If writing may take longer than the time between two checks, write
+// to another file and rename it.
 //
-// A file that cannot be read or is invalid is reported once, and tried again when it has changed.
+// A file that cannot be read or is invalid is reported once. It is tried again when it has changed.
 func (r *Rules) Watch(ctx context.Context) {
 	ticker := time.NewTicker(r.every)
 	defer ticker.Stop()
@@ -28,7 +28,8 @@ func (r *Rules) Watch(ctx context.Context) {
 	}
 }
 
-// look loads the file if it has changed since it was last tried, but not since the last look.
+// look loads the file if it differs from the one that was last tried, and equals what the previous look
+// read.
 func (r *Rules) look() {
 	r.loading.Lock()
 	defer r.loading.Unlock()

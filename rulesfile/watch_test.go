@@ -15,8 +15,8 @@ import (
 
 func textLogger(w io.Writer) *slog.Logger { return slog.New(slog.NewTextHandler(w, nil)) }
 
-// changes are the ways in which files change: each begins with a good file and returns
-// its path, and a function that puts other text there.
+// changes are the ways in which files change. Each function creates a good file and returns its path,
+// and a function that changes its text.
 var changes = map[string]func(t *testing.T) (path string, change func(text string)){
 	"in place": func(t *testing.T) (string, func(string)) {
 		f := newRulesFile(t, good)
@@ -66,8 +66,8 @@ var changes = map[string]func(t *testing.T) (path string, change func(text strin
 	},
 }
 
-// However the file changes, it is loaded at the second look that sees it, and an invalid
-// one is told of once and changes nothing.
+// However the file changes, it is loaded at the second look that sees the change. An invalid file is
+// reported once and changes nothing.
 func TestChangesAreSeen(t *testing.T) {
 	for name, begin := range changes {
 		t.Run(name, func(t *testing.T) {
@@ -109,8 +109,7 @@ func TestChangesAreSeen(t *testing.T) {
 	}
 }
 
-// A file that is being written is not taken for done, though its beginning is a rules
-// file of its own.
+// A file that is still being written is not loaded, even if its beginning is a valid rules file.
 func TestHalfWrittenFilesAreNotTaken(t *testing.T) {
 	f := newRulesFile(t, good)
 	rules := f.load(newLimiter(t), OnLoad(func(err error) { t.Errorf("loaded: %v", err) }))
@@ -123,12 +122,12 @@ func TestHalfWrittenFilesAreNotTaken(t *testing.T) {
 	if got := search.For("k").Limit(); got != limit.PerMinute(60) {
 		t.Errorf("in force: %v", got)
 	}
-	f.write(good) // back to what is in force: nothing to do
+	f.write(good) // equals the file in force: nothing to do
 	rules.look()
 	rules.look()
 }
 
-// A file that is away for a while changes nothing, and is told of once.
+// A file that is missing for a while changes nothing, and is reported once.
 func TestTheFileIsAway(t *testing.T) {
 	f := newRulesFile(t, good)
 	var told []error
@@ -151,7 +150,7 @@ func TestTheFileIsAway(t *testing.T) {
 	}
 }
 
-// Watch looks by itself, until it is told to end.
+// Watch looks at the file regularly, until its context ends.
 func TestWatch(t *testing.T) {
 	f := newRulesFile(t, good)
 	loaded := make(chan error, 1)

@@ -14,24 +14,23 @@ import (
 	"github.com/goccy/go-yaml/token"
 )
 
-// place is where something stands in a file, from 1.
+// place is a position in a file. Lines and columns count from 1.
 type place struct{ line, column int }
 
 const (
-	// maxBytes bounds a file, and with it the time to read it, which is linear but for
-	// maxFields.
+	// maxBytes bounds the size of a file, and so the time to read it. That time is linear in the size,
+	// except for the work that maxFields bounds.
 	maxBytes = 256 << 10
-	// maxFields bounds the fields of a file, and the entries in lists and braces: the parser
-	// copies, for each field, all that follow in the same mapping, which makes 0.4 s, and
-	// 400 MB one after another, for so many.
+	// maxFields bounds the fields of a file, and the entries in lists and braces. For each field, the
+	// parser copies all fields that follow in the same mapping. For 10,000 fields, this takes 0.4 s and
+	// allocates 400 MB in total.
 	maxFields = 10_000
-	// maxDepth bounds how deep lists and fields lie in each other, for which the parser
-	// takes memory that grows with the square of it. Rules need 4.
+	// maxDepth bounds how deep lists and fields are nested. The parser's memory grows with the square
+	// of the depth. Rules need a depth of 4.
 	maxDepth = 16
 )
 
-// parse returns the file's only document, nil if there is none. What is wrong is added to
-// the problems.
+// parse returns the file's only document, or nil if it has none. Mistakes are added to the problems.
 func parse(text []byte, p *problems) ast.Node {
 	text, ok := inUTF8(text)
 	if !ok {
@@ -62,8 +61,8 @@ func parse(text []byte, p *problems) ast.Node {
 			if e.GetToken() != nil {
 				at = placeOf(e.GetToken()).within(text)
 			}
-			// Its Error would draw the lines around, in a time that grows with the square
-			// of their length.
+			// The error's own text would show the lines around the mistake, in a time that grows with
+			// the square of their length.
 			err = errors.New(withoutName(withoutTab(e.GetMessage())))
 		}
 		p.addf(at, "the file is not valid YAML: %w", err)
@@ -83,8 +82,8 @@ func parse(text []byte, p *problems) ast.Node {
 	return body
 }
 
-// withoutName drops the name of a field that comes twice: it may be a user's key, which no
-// log may have. The places of both are told.
+// withoutName drops the name of a field that occurs twice from the parser's message. The name may be a
+// user's key, which must not be logged. The places of both fields are still reported.
 func withoutName(message string) string {
 	const of, says = `mapping key "`, `" already defined at `
 	if at := strings.LastIndex(message, says); at >= 0 && strings.HasPrefix(message, of) {
@@ -93,13 +92,13 @@ func withoutName(message string) string {
 	return message
 }
 
-// withoutTab says of the most frequent mistake what to do.
+// withoutTab makes the message about the most frequent mistake say what to do.
 func withoutTab(message string) string {
 	return strings.Replace(message, "found character '\t' that cannot start any token", "a tab cannot indent, write spaces", 1)
 }
 
-// within moves a place to the end of its line where the library counted too far, as it
-// does after some mistakes in quotes.
+// within moves a place to the end of its line if its column is too large. The library counts too far
+// after some mistakes in quotes.
 func (at place) within(text []byte) place {
 	lines := bytes.Split(text, []byte("\n"))
 	at.line = min(at.line, len(lines))
@@ -107,9 +106,8 @@ func (at place) within(text []byte) place {
 	return at
 }
 
-// inUTF8 drops the byte order mark that some editors write before UTF-8. Text in wider
-// units, for which they write other marks, has a zero byte in its first character: ok is
-// false.
+// inUTF8 drops the byte order mark that some editors write before UTF-8. ok is false if the text is in
+// UTF-16 or UTF-32, which has another mark or a zero byte in its first character.
 func inUTF8(text []byte) (_ []byte, ok bool) {
 	const mark = "\uFEFF"
 	begin := text[:min(4, len(text))]
@@ -119,7 +117,7 @@ func inUTF8(text []byte) (_ []byte, ok bool) {
 	return bytes.TrimPrefix(text, []byte(mark)), true
 }
 
-// invalidText finds the first byte that is no text.
+// invalidText returns the place of the first byte that is not valid UTF-8. ok is true if there is none.
 func invalidText(text []byte) (place, bool) {
 	if utf8.Valid(text) {
 		return place{}, true
@@ -137,8 +135,8 @@ func invalidText(text []byte) (place, bool) {
 	return place{bytes.Count(good, []byte("\n")) + 1, utf8.RuneCount(line) + 1}, false
 }
 
-// tooDeep returns where text goes deeper than maxDepth by brackets, or by dashes and
-// question marks of one line. Deeper by indentation takes more text than a file may have.
+// tooDeep returns the first token that is nested deeper than maxDepth, by brackets, or by dashes and
+// question marks on one line. The size of a file bounds nesting by indentation.
 func tooDeep(tokens token.Tokens) *token.Token {
 	brackets, dashes, line := 0, 0, 0
 	for _, t := range tokens {
@@ -177,8 +175,8 @@ func tooMany(tokens token.Tokens) *token.Token {
 	return nil
 }
 
-// withTab returns the first text without quotes that has a tab in it. The lexer drops such tabs, so
-// that the text, such as a key, would be another one.
+// withTab returns the first text without quotes that contains a tab. The lexer drops such tabs, so the
+// text, such as a key, would become another one.
 func withTab(tokens token.Tokens) *token.Token {
 	for _, t := range tokens {
 		if t.Type == token.StringType && strings.Contains(strings.Trim(t.Origin, " \t\r\n"), "\t") {
@@ -190,8 +188,8 @@ func withTab(tokens token.Tokens) *token.Token {
 
 func placeOf(t *token.Token) place { return place{t.Position.Line, t.Position.Column} }
 
-// at is where a node begins. Of a mapping without braces the library says where its
-// first colon is.
+// at returns the place where a node begins. For a mapping without braces, the library returns the place
+// of the first colon instead.
 func at(n ast.Node) place {
 	if m, ok := n.(*ast.MappingNode); ok && !m.IsFlowStyle && len(m.Values) > 0 {
 		return at(m.Values[0].Key)
@@ -199,15 +197,15 @@ func at(n ast.Node) place {
 	return placeOf(n.GetToken())
 }
 
-// field is a name and its value, of a mapping.
+// field is one name and value of a mapping.
 type field struct {
 	name  string
 	at    place
 	value ast.Node
 }
 
-// fields returns a mapping's fields, in their order. None comes twice: the library has
-// seen to that.
+// fields returns a mapping's fields, in their order. No name occurs twice, because the library refuses
+// such a file.
 func (p *problems) fields(n ast.Node, what string) []field {
 	m, ok := n.(*ast.MappingNode)
 	if !ok {
@@ -230,7 +228,7 @@ func (p *problems) fields(n ast.Node, what string) []field {
 	return fields
 }
 
-// text returns a value as it is written, without quotes.
+// text returns a value as it is written in the file, without quotes.
 func (p *problems) text(f field, like string) (string, bool) {
 	text, ok := plain(f.value)
 	if !ok || f.value.Type() == ast.NullType || text == "" {
@@ -240,7 +238,7 @@ func (p *problems) text(f field, like string) (string, bool) {
 	return text, true
 }
 
-// unlike says that a value is not of the kind that is wanted.
+// unlike reports that a value is not of the expected kind.
 func (p *problems) unlike(n ast.Node, what, like string) {
 	is := "something else"
 	switch n.Type() {
@@ -258,13 +256,13 @@ func (p *problems) unlike(n ast.Node, what, like string) {
 		is = "tagged (rules files have no tags)"
 	default:
 		if text, ok := plain(n); ok {
-			is = strconv.Quote(text) // which may be meant for the terminal that it is printed on
+			is = strconv.Quote(text) // quoted, because the text may contain control sequences for the terminal
 		}
 	}
 	p.addf(at(n), "%s is %s, must be %s", what, is, like)
 }
 
-// plain is a scalar as it is written: 007 is no number but these three digits.
+// plain returns a scalar as it is written in the file: 007 is these three digits and not the number 7.
 func plain(n ast.Node) (string, bool) {
 	switch v := n.(type) {
 	case *ast.StringNode:

@@ -1,5 +1,5 @@
-// Package tiertest helps to test code that holds limits: it gives a limiter that needs no
-// Redis, and time that stands still until the test moves it.
+// Package tiertest helps to test code that enforces limits. It provides a limiter that needs no Redis,
+// and a clock that stands still until the test moves it.
 //
 //	func TestSearchIsLimited(t *testing.T) {
 //		limiter, clock := tiertest.New(t)
@@ -8,9 +8,9 @@
 //		clock.Advance(time.Minute)
 //	}
 //
-// The limiter is a real one, that of package embedded, so it decides as in production, but slower:
-// some 100 µs a decision. Code that needs no more than a yes or a no can take a
-// [github.com/tierlimit/tierlimit/limit.Allower], and be tested with a
+// The limiter is a real one, from package embedded. It decides as in production, but more slowly: a
+// decision takes some 100 µs. Code that only needs a yes or a no can take a
+// [github.com/tierlimit/tierlimit/limit.Allower], and its tests can pass a
 // [github.com/tierlimit/tierlimit/limit.AllowerFunc].
 package tiertest
 
@@ -24,19 +24,18 @@ import (
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
-// New returns a limiter that ends with the test, and its clock, which begins at the present.
-// Limiters of different calls share nothing. It logs nothing and has a deadline of 10 s;
-// options change that.
+// New returns a limiter that is closed at the end of the test, and its clock, which begins at the
+// present. Limiters of different calls share nothing. The limiter logs nothing and has a deadline of 10
+// s; options can change both.
 //
-// Decisions, denials that are remembered, leases and the ends of windows go by the clock. What
-// waits goes by real time: test [tiered.Rule.Wait] with a limiter of package embedded in a bubble of
-// [testing/synctest].
+// Decisions, remembered denials, leases and the ends of windows follow the clock. Waiting follows real
+// time: test [tiered.Rule.Wait] with a limiter of package embedded in a bubble of [testing/synctest].
 func New(t testing.TB, options ...tiered.Option) (*tiered.Limiter, *Clock) {
 	t.Helper()
 	clock := NewClock(time.Now())
 	all := append([]tiered.Option{
 		tiered.VirtualClock(clock.Now), tiered.Logger(slog.New(slog.DiscardHandler)),
-		// Tests have few keys, and memory for many takes a second under the race detector.
+		// Tests have few keys, and allocating memory for many takes a second under the race detector.
 		tiered.LedgerKeys(10_000), tiered.RememberDenials(10_000),
 	}, options...)
 	limiter, err := embedded.Open(all...)
@@ -51,21 +50,21 @@ func New(t testing.TB, options ...tiered.Option) (*tiered.Limiter, *Clock) {
 	return limiter, clock
 }
 
-// Clock is time that stands still until it is moved. It is safe for concurrent use.
+// Clock is a clock that stands still until it is moved. It is safe for concurrent use.
 type Clock struct {
 	now atomic.Int64 // ns since the Unix epoch
 }
 
-// NewClock returns a clock that shows a time, for [tiered.VirtualClock], which takes times from the year
-// 1970 to the year 2100.
+// NewClock returns a clock that shows the given time, for [tiered.VirtualClock], which accepts times
+// from the year 1970 to the year 2100.
 func NewClock(now time.Time) *Clock {
 	c := &Clock{}
 	c.now.Store(now.UnixNano())
 	return c
 }
 
-// Now is what the clock shows.
+// Now returns the time that the clock shows.
 func (c *Clock) Now() time.Time { return time.Unix(0, c.now.Load()) }
 
-// Advance moves the clock on, or back by a negative time.
+// Advance moves the clock forward by d, or backward if d is negative.
 func (c *Clock) Advance(d time.Duration) { c.now.Add(int64(d)) }

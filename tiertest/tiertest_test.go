@@ -11,12 +11,13 @@ import (
 	"github.com/tierlimit/tierlimit/tiertest"
 )
 
-// Time passes when the test says so, for all algorithms, denials that are remembered included.
+// Time passes only when the test moves the clock. That holds for all algorithms and for remembered
+// denials.
 func TestTheClockIsTheTests(t *testing.T) {
 	limiter, clock := tiertest.New(t)
 	for _, algorithm := range []limit.Algorithm{limit.SlidingLog(), limit.SlidingCounter(4, limit.Strict), limit.GCRA(), limit.FixedWindow()} {
 		rule := limiter.MustRule(algorithm.Name(), limit.PerHour(2), tiered.Use(algorithm))
-		for range 3 { // windows
+		for range 3 { // one iteration per window
 			for i, want := range []bool{true, true, false, false} {
 				d, err := rule.Allow(t.Context(), "k")
 				if err != nil || d.Allowed != want {
@@ -28,7 +29,8 @@ func TestTheClockIsTheTests(t *testing.T) {
 	}
 }
 
-// A clock that is moved back locks a key for no longer than its window, whether or not it was denied before.
+// A clock that is moved back locks a key for no longer than its window, whether or not the key was
+// denied before.
 func TestLaw5TheClockIsMovedBack(t *testing.T) {
 	limiter, clock := tiertest.New(t)
 	rule := limiter.MustRule("r", limit.PerMinute(2))
@@ -48,7 +50,7 @@ func TestLaw5TheClockIsMovedBack(t *testing.T) {
 	allow(true)
 }
 
-// Limiters share nothing, and may be told apart from the default.
+// Limiters share nothing, even if they have the same prefix; and options replace the defaults.
 func TestLimitersShareNothing(t *testing.T) {
 	for range 2 {
 		limiter, _ := tiertest.New(t, tiered.Prefix("own"))
@@ -58,7 +60,7 @@ func TestLimitersShareNothing(t *testing.T) {
 	}
 }
 
-// search is code under test: it takes what decides, and no limiter.
+// search is code under test. It takes an Allower and not a limiter.
 func search(ctx context.Context, allow limit.Allower, user string) (string, error) {
 	d, err := allow.Allow(ctx, user)
 	switch {
@@ -113,7 +115,7 @@ func TestAFunctionIsAnAllower(t *testing.T) {
 	}
 }
 
-// A clock may begin at the Unix epoch, as those of simulations do.
+// A clock may begin at the Unix epoch, as clocks of simulations do.
 func TestClockFromTheEpoch(t *testing.T) {
 	clock := tiertest.NewClock(time.Unix(0, 0))
 	limiter, _ := tiertest.New(t, tiered.VirtualClock(clock.Now))

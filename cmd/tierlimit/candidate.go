@@ -9,12 +9,12 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// candidate is an algorithm to replay, as the command line writes it: with its dials,
-// of which GCRA's burst is a part of the limit.
+// candidate is an algorithm to replay, as written on the command line: with its dials. GCRA's burst is
+// a part of the limit.
 type candidate struct {
 	name      string
 	algorithm limit.Algorithm
-	burst     string // "10%" or "25"; "" leaves the limit's own
+	burst     string // "10%" or "25"; "" keeps the limit's own burst
 }
 
 func parseCandidate(s string) (candidate, error) {
@@ -38,7 +38,7 @@ func parseCandidate(s string) (candidate, error) {
 	return c, err
 }
 
-// limit is the limit with the candidate's burst.
+// limit returns l with the candidate's burst.
 func (c candidate) limit(l limit.Limit) (limit.Limit, error) {
 	if c.burst == "" {
 		return l, nil

@@ -89,7 +89,7 @@ func runDemo(ctx context.Context, args []string, stdin io.Reader, stdout, stderr
 	defer func() { err = errors.Join(err, d.Close()) }()
 
 	server := &http.Server{Handler: d.Handler(fileName(f.file), found.shown), ReadHeaderTimeout: 10 * time.Second}
-	defer server.Close() // with whoever is being kept up to date
+	defer server.Close() // also ends the streams of open pages
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	fmt.Fprintf(stdout, "%s of %s, %d times as fast; limit %v; Redis: %s\n",

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// The command says where its page is, serves it, and ends when it is interrupted, also
-// while somebody looks.
+// The command prints the address of its page, serves the page, and ends when it is interrupted, even
+// while a viewer has the page open.
 func TestDemo(t *testing.T) {
 	t.Setenv("REDIS_URL", "")
 	ctx, interrupt := context.WithCancel(t.Context())

@@ -14,7 +14,7 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// newFlags is the flag set of a command; what is wrong is said once, by main.
+// newFlags returns the flag set of a command. It prints nothing by itself: main reports errors, once.
 func newFlags(command string) *flag.FlagSet {
 	set := flag.NewFlagSet(command, flag.ContinueOnError)
 	set.SetOutput(io.Discard)
@@ -22,8 +22,8 @@ func newFlags(command string) *flag.FlagSet {
 	return set
 }
 
-// parseFlags reads args, or prints the usage and the flags if they ask for help. At
-// most so many arguments may be left; if one, the usage's first line ends with its name.
+// parseFlags parses args. If they ask for help, it prints the usage and the flags. No more than most
+// arguments may be left over. If most is 1, the first line of usage ends with the argument's name.
 func parseFlags(set *flag.FlagSet, args []string, usage string, most int, stdout io.Writer) error {
 	if err := set.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
@@ -49,13 +49,13 @@ func parseFlags(set *flag.FlagSet, args []string, usage string, most int, stdout
 	return nil
 }
 
-// argument is the name of a command's one argument.
+// argument returns the name of a command's only argument.
 func argument(usage string) string {
 	line, _, _ := strings.Cut(usage, "\n")
 	return strings.Trim(line[strings.LastIndexByte(line, ' ')+1:], "[]")
 }
 
-// explainedFlag says what a flag takes, where package flag says no more than "parse error".
+// explainedFlag adds what values a flag takes, if package flag says only "parse error".
 func explainedFlag(set *flag.FlagSet, err error) string {
 	text, isParse := strings.CutSuffix(err.Error(), ": parse error")
 	_, name, _ := strings.Cut(text, " for flag -")
@@ -74,7 +74,7 @@ func explainedFlag(set *flag.FlagSet, err error) string {
 	return err.Error()
 }
 
-// limitFlag is the flag -limit.
+// limitFlag adds the flag -limit.
 func limitFlag(set *flag.FlagSet, to *limit.Limit, usage string) {
 	set.Func("limit", usage, func(s string) (err error) {
 		*to, err = limit.Parse(s)
@@ -82,9 +82,9 @@ func limitFlag(set *flag.FlagSet, to *limit.Limit, usage string) {
 	})
 }
 
-// logFlags say which log to read, and how.
+// logFlags are the flags that say which log to read, and how.
 type logFlags struct {
-	file string // "": the built-in one
+	file string // "" for the built-in log
 	key  accesslog.KeyKind
 	cost accesslog.CostKind
 	most trace.Bounds
@@ -114,7 +114,7 @@ func boundFlags(set *flag.FlagSet, most *trace.Bounds) {
 	set.Func("max-keys", fmt.Sprintf("refuse a log of more distinct keys than this `number` (default %d)", most.Keys), atLeastOne(&most.Keys))
 }
 
-// partFlag is a flag whose value is a part of a whole.
+// partFlag adds a flag whose value is a part of a whole.
 func partFlag(set *flag.FlagSet, name, usage string, take func(float64)) {
 	set.Func(name, usage, func(s string) error {
 		value, err := part(s)

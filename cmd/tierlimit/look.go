@@ -16,7 +16,7 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// lookFlags are those of commands that look into a Redis which services use.
+// lookFlags are the flags of commands that look into a Redis that services use.
 type lookFlags struct {
 	limitFlags
 	redis    string
@@ -49,7 +49,8 @@ func (f *lookFlags) check() (err error) {
 	return f.limitFlags.check()
 }
 
-// connect returns a client of whatever Redis the URL is of, and says which on stderr.
+// connect returns a client for the kind of Redis that the URL names, and prints on stderr which Redis
+// it is.
 func (f *lookFlags) connect(stderr io.Writer) (redis.UniversalClient, error) {
 	options, shown, err := redisurl.Parse(f.redis)
 	if err != nil {
@@ -57,14 +58,15 @@ func (f *lookFlags) connect(stderr io.Writer) (redis.UniversalClient, error) {
 	}
 	options.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	options.DialerRetries = 1
-	if options.MaxRetries == 0 { // the URL says nothing of it
-		options.MaxRetries = -1 // each of them would wait once more for a server that does not answer
+	if options.MaxRetries == 0 { // the URL does not set it
+		options.MaxRetries = -1 // each retry would wait once more for a server that does not answer
 	}
 	sayRedis(stderr, shown, f.redis)
 	return redis.NewUniversalClient(options), nil
 }
 
-// nodeOf is the client of the node that has a key: of a Cluster the master of its slot.
+// nodeOf returns the client of the node that has a key. On a Cluster, that is the master of the key's
+// slot.
 func nodeOf(ctx context.Context, client redis.UniversalClient, key string) (redis.Cmdable, error) {
 	if cluster, ok := client.(*redis.ClusterClient); ok {
 		return cluster.MasterForKey(ctx, key)
@@ -72,7 +74,7 @@ func nodeOf(ctx context.Context, client redis.UniversalClient, key string) (redi
 	return client, nil
 }
 
-// explained says what to do about an error of Redis that is a matter of the URL.
+// explained adds advice to an error of Redis whose cause may be the URL.
 func explained(err error) error {
 	if redis.HasErrorPrefix(err, "MOVED") {
 		return fmt.Errorf("the server is one of a Cluster: give a second address of it, as in redis://host:6379?addr=other:6379: %w", err)

@@ -40,7 +40,7 @@ func charge(t *testing.T, rule *tiered.Rule, key string, cost int64) {
 	}
 }
 
-// says fails unless a command prints all of the words, on either output.
+// says runs a command, and fails the test unless all of the words are on stdout or stderr.
 func says(t *testing.T, args []string, words ...string) string {
 	t.Helper()
 	stdout, stderr, err := command(t, nil, args...)
@@ -56,7 +56,7 @@ func says(t *testing.T, args []string, words ...string) string {
 	return stdout
 }
 
-// show tells of a key what a service has charged, under every algorithm, and walks over no keys.
+// show prints what a service has charged for a key, under every algorithm, and does not walk over keys.
 func TestShow(t *testing.T) {
 	server := redistest.Start(t)
 	client, ctx := server.Client(t), context.Background()
@@ -84,7 +84,7 @@ func TestShow(t *testing.T) {
 	}
 	says(t, append(flags, "gcra.none", key), "state none")
 
-	// Leases, and markers of the instances that there are.
+	// show also prints leases, and the markers of the fleet's instances.
 	leased := limiter.MustRule("leased", limit.PerHour(1000), tiered.Use(limit.SlidingLog()), tiered.Lease(50))
 	for range 50 {
 		if _, err := leased.Allow(ctx, key); err != nil {
@@ -98,11 +98,11 @@ func TestShow(t *testing.T) {
 	}
 	says(t, append(flags, "leased", key), "on lease ", "counted as used; lease ", "ends in ", "charges of instance \""+instance+"\" after an outage, up to number 7")
 
-	// What is no state is said to be none.
+	// A value that is not a state is reported as unknown.
 	client.Set(ctx, redisKey, "hello", time.Minute)
 	says(t, append(flags, "leased", key), "an encoding that this version does not know", "(tag 104)")
 
-	// A rules file has the rules, and the limits of keys.
+	// A rules file provides the rules, and the limits of keys.
 	file := filepath.Join(t.TempDir(), "rules.yaml")
 	rules := "rules:\n  log:\n    limit: 60/1h\n    algorithm: sliding-log\n    keys:\n      alice: 90/1h\n  other:\n    limit: 5/1m\n"
 	if err := os.WriteFile(file, []byte(rules), 0o600); err != nil {
@@ -124,8 +124,8 @@ func TestShow(t *testing.T) {
 	}
 }
 
-// show tells who holds units of a limit on what is held at the same time and until when, and what
-// is held for costs that are known afterwards.
+// show prints which processes hold units of a concurrency limit, and until when. It also prints the
+// open holds.
 func TestShowWhatIsHeld(t *testing.T) {
 	server := redistest.Start(t)
 	client, ctx := server.Client(t), context.Background()
@@ -149,7 +149,7 @@ func TestShowWhatIsHeld(t *testing.T) {
 	says(t, append(flags, "-limit", "10/concurrent", "jobs", "nobody"), "limit 10/concurrent", "state none")
 	client.Set(ctx, "tl:{acme}:jobs:slots", "\x09", time.Minute)
 	says(t, append(flags, "jobs", "acme"), "tl:{acme}:jobs:slots", "the value is damaged")
-	client.Del(ctx, "tl:{acme}:jobs:slots") // or Close tries until its deadline to give the slots back
+	client.Del(ctx, "tl:{acme}:jobs:slots") // otherwise Close would try until its deadline to give the slots back
 
 	for i, policy := range []tiered.UnsettledPolicy{tiered.Keep, tiered.GiveBack} {
 		tokens := limiter.MustRule(fmt.Sprint("tokens", i), limit.PerHour(1000), tiered.Unsettled(policy))
@@ -169,7 +169,7 @@ func TestShowWhatIsHeld(t *testing.T) {
 	client.Set(ctx, "tl:{acme}:tokens0:holds", "hello", time.Minute)
 	says(t, append(flags, "tokens0", "acme"), "holds the value has an encoding that this version does not know")
 
-	// What was given back may be settled yet.
+	// A hold that was given back may still be settled.
 	short := limiter.MustRule("short", limit.PerHour(1000), tiered.Unsettled(tiered.GiveBack))
 	if hold, d, err := short.Hold(ctx, "acme", 30, time.Millisecond); hold == nil || err != nil {
 		t.Fatalf("%+v, %v", d, err)
@@ -185,7 +185,7 @@ func TestShowWhatIsHeld(t *testing.T) {
 	says(t, append(flags, "short", "acme"), "used 1 unit", "was given back")
 }
 
-// top lists the fullest keys of a rule, and says when it did not see all.
+// top lists the fullest keys of a rule, and says if it did not see all keys.
 func TestTop(t *testing.T) {
 	server := redistest.Start(t)
 	client, ctx := server.Client(t), context.Background()
@@ -218,7 +218,7 @@ func TestTop(t *testing.T) {
 	says(t, []string{"top", "-redis", server.URL(), "long"}, "a long key, of hash \"%#")
 }
 
-// Of a limit on what is in flight top lists what is held, also where the rule had a rate once.
+// For a concurrency limit, top lists the held units, even if the rule once had a rate.
 func TestTopOfWhatIsInFlight(t *testing.T) {
 	server := redistest.Start(t)
 	limiter := newLimiter(t, server.Client(t))
@@ -237,7 +237,7 @@ func TestTopOfWhatIsInFlight(t *testing.T) {
 	}
 }
 
-// What stands too much on the command line is called by its name, and help does not promise a Redis.
+// An error about a surplus argument names the kind of argument, and the help does not promise a Redis.
 func TestLookingCommandsSayWhatTheyTake(t *testing.T) {
 	for _, args := range [][]string{{"top", "a", "b"}, {"demo", "a", "b"}} {
 		want := "one " + map[string]string{"top": "RULE", "demo": "FILE"}[args[0]] + " at most"
@@ -267,7 +267,7 @@ func TestDurationsAreWrittenAsWindowsAre(t *testing.T) {
 	}
 }
 
-// On a Cluster show and top find keys on whatever master they are.
+// On a Cluster, show and top find keys on whichever master they are.
 func TestShowAndTopOnACluster(t *testing.T) {
 	cluster := redistest.StartCluster(t, 2)
 	limiter := newLimiter(t, cluster.Client(t), tiered.HashTags(64))
@@ -295,9 +295,9 @@ func TestShowAndTopOnACluster(t *testing.T) {
 	}
 }
 
-// $REDIS_URL is never used without a word, and its password never said.
+// A Redis of $REDIS_URL is never used without being named, and its password is never shown.
 func TestTheRedisIsSaid(t *testing.T) {
-	const address = "127.0.0.1:1" // it is said before it is asked
+	const address = "127.0.0.1:1" // named before the command connects to it
 	t.Setenv("REDIS_URL", "redis://user:s3cret@"+address)
 	log := filepath.Join(t.TempDir(), "access.log")
 	if err := os.WriteFile(log, []byte(morning(t, 20)), 0o600); err != nil {
@@ -318,7 +318,7 @@ func TestTheRedisIsSaid(t *testing.T) {
 	}
 }
 
-// check says where every mistake stands, and what it is; it fails if there is one.
+// check prints the place and the cause of every mistake. It fails if there is a mistake.
 func TestCheck(t *testing.T) {
 	good, bad := filepath.Join(t.TempDir(), "good.yaml"), filepath.Join(t.TempDir(), "bad.yaml")
 	if err := os.WriteFile(good, []byte("rules:\n  a:\n    limit: 5/1m\n  b:\n    limit: 5/day@Europe/Berlin\n"), 0o600); err != nil {
@@ -361,7 +361,7 @@ func TestVersion(t *testing.T) {
 	says(t, []string{"version"}, "tierlimit ", "go1.")
 }
 
-// A row is printed when it is done, not when all are.
+// A row is printed when its replay is done, before the other replays are.
 func TestReplayPrintsEachRowWhenItIsDone(t *testing.T) {
 	stdout, _, err := command(t, strings.NewReader(morning(t, 30)), "replay", "-limit", "200000/1m", "-algorithm", "gcra", "-algorithm", "sliding-log", "-")
 	if err == nil || !strings.Contains(err.Error(), "sliding-log") {

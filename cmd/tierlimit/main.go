@@ -1,4 +1,4 @@
-// Command tierlimit shows what limits hold, and tries them on real traffic.
+// Command tierlimit shows what limits hold, and tries limits on real traffic.
 //
 //	tierlimit show [flags] RULE KEY   what Redis holds for a key
 //	tierlimit top [flags] RULE        the fullest keys of a rule
@@ -41,15 +41,15 @@ const usage = `tierlimit shows what request limits hold, and tries them on real 
 `
 
 func main() {
-	logging.Disable() // the command says itself what is wrong
+	logging.Disable() // the command reports errors by itself
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop)   // a second Ctrl-C ends it at once
-	signal.Ignore(syscall.SIGPIPE) // writing fails instead, and what was written to Redis is removed
+	context.AfterFunc(ctx, stop)   // a second Ctrl-C ends the command at once
+	signal.Ignore(syscall.SIGPIPE) // writing fails instead, so that keys written to Redis are still removed
 	err := execute(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
 	var misuse usageError
 	switch {
 	case err == nil, errors.Is(err, flag.ErrHelp):
-	case errors.Is(err, syscall.EPIPE): // whoever reads has enough
+	case errors.Is(err, syscall.EPIPE): // the reader of the output has stopped reading
 		os.Exit(1)
 	case ctx.Err() != nil && errors.Is(err, context.Canceled):
 		fmt.Fprintln(os.Stderr, "tierlimit: interrupted")
@@ -63,10 +63,10 @@ func main() {
 	}
 }
 
-// prefix is how the library's errors begin, and what the command says of itself.
+// prefix is the beginning of the library's errors, and of the command's own messages.
 const prefix = "tierlimit: "
 
-// message says what is wrong, and once who says so.
+// message returns an error's text with the prefix exactly once, at its beginning.
 func message(err error) string { return prefix + strings.ReplaceAll(err.Error(), prefix, "") }
 
 // usageError is a mistake on the command line.
@@ -84,7 +84,7 @@ func execute(ctx context.Context, args []string, stdin io.Reader, stdout, stderr
 	return err
 }
 
-// output remembers the first error of writing, and writes nothing after it.
+// output records the first write error, and writes nothing after it.
 type output struct {
 	to     io.Writer
 	failed func()

@@ -6,7 +6,7 @@ import (
 	"github.com/tierlimit/tierlimit/plan"
 )
 
-// needFlags lets the command line state a need.
+// needFlags adds the flags that state a need.
 func needFlags(set *flag.FlagSet, n *plan.Need) {
 	partFlag(set, "above", "need: the worst case at most this `part` of the limit above it, as 0, 0.1 or 10%", func(most float64) { n.Above = plan.AtMost(most) })
 	partFlag(set, "late", "need: capacity at most this `part` of the window late", func(most float64) { n.Late = plan.AtMost(most) })

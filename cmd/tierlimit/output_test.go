@@ -17,7 +17,7 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// full is an output on which so many bytes have room.
+// full is an output with room for the given number of bytes.
 type full int
 
 var errFull = errors.New("no space left")
@@ -29,7 +29,7 @@ func (f *full) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// What a command could not say is an error of it, whatever it was about to say.
+// If a command cannot write its output, it returns an error, whatever the output was.
 func TestOutputThatCannotBeWritten(t *testing.T) {
 	t.Parallel()
 	rules := filepath.Join(t.TempDir(), "rules.yaml")
@@ -57,7 +57,7 @@ func TestOutputThatCannotBeWritten(t *testing.T) {
 	}
 }
 
-// Nothing is done any more whose result cannot be written.
+// When output cannot be written, the command is ended, once, and nothing more is written.
 func TestCommandEndsWithItsOutput(t *testing.T) {
 	room, failures := full(5), 0
 	out := &output{to: &room, failed: func() { failures++ }}
@@ -71,14 +71,14 @@ func TestCommandEndsWithItsOutput(t *testing.T) {
 	}
 }
 
-// A terminal or a pipe that says nothing does not keep a command that is interrupted.
+// An interrupted command ends even if it reads from a terminal or a pipe that sends nothing.
 func TestInterruptedWhileReading(t *testing.T) {
 	for _, name := range []string{"replay", "report", "demo"} {
 		silent, writer := io.Pipe()
 		ctx, interrupt := context.WithCancel(t.Context())
 		ended := make(chan error, 1)
 		go func() { ended <- run(ctx, []string{name, "-"}, silent, io.Discard, io.Discard) }()
-		if _, err := io.WriteString(writer, "1795348800 alice\n"); err != nil { // it reads
+		if _, err := io.WriteString(writer, "1795348800 alice\n"); err != nil { // waits until the command reads
 			t.Fatal(err)
 		}
 		interrupt()
@@ -94,7 +94,7 @@ func TestInterruptedWhileReading(t *testing.T) {
 	}
 }
 
-// Commands that have a Redis lent to them leave nothing there.
+// Commands that use a Redis given by the user leave nothing in it.
 func TestNothingIsLeftInRedis(t *testing.T) {
 	server := redistest.Start(t)
 	client := server.Client(t)
@@ -116,7 +116,7 @@ func TestNothingIsLeftInRedis(t *testing.T) {
 	}
 }
 
-// A password that Redis refuses is said to be refused, and not that values are damaged.
+// If Redis refuses a password, the error says so, and does not say that values are damaged.
 func TestShowWithAWrongPassword(t *testing.T) {
 	server := redistest.Start(t)
 	client, ctx := server.Client(t), context.Background()
@@ -131,7 +131,7 @@ func TestShowWithAWrongPassword(t *testing.T) {
 			t.Errorf("%s: %q, %v", name, stdout, err)
 		}
 	}
-	// Without the right to PTTL a key does not look as if it never expired.
+	// Without permission for PTTL, a key is not shown as if it never expired.
 	if err := client.Do(ctx, "ACL", "SETUSER", "reader", "on", ">pw", "~*", "+get", "+time", "+zrange").Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -141,7 +141,7 @@ func TestShowWithAWrongPassword(t *testing.T) {
 	}
 }
 
-// A Redis that refuses to write is not said to be out of reach.
+// The error about a Redis that refuses writes does not say that it cannot be reached.
 func TestARedisThatRefusesToWrite(t *testing.T) {
 	server := redistest.Start(t, "--maxmemory", "1")
 	for _, args := range [][]string{{"replay", "-algorithm", "gcra"}, {"demo", "-addr", "127.0.0.1:0"}} {
@@ -156,7 +156,7 @@ func TestARedisThatRefusesToWrite(t *testing.T) {
 	}
 }
 
-// What fails once is said once, and with what to do, also if removing what was written fails as well.
+// A failure is reported once, with advice, even if removing the written keys fails, too.
 func TestALostRedisIsSaidOnce(t *testing.T) {
 	_, _, err := command(t, nil, "plan", "-limit", "10/1m", "-redis", "redis://127.0.0.1:1")
 	if err == nil || strings.Count(err.Error(), "connection refused") != 1 || !strings.Contains(err.Error(), "is Redis running") {
@@ -164,8 +164,8 @@ func TestALostRedisIsSaidOnce(t *testing.T) {
 	}
 }
 
-// A server that takes connections and never answers is asked once or twice, not as often as the
-// client would by itself, which takes it 40 s.
+// A server that accepts connections and never answers is contacted once or twice. By default the client
+// would try more often, and take 40 s.
 func TestAServerThatDoesNotAnswer(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -193,7 +193,7 @@ func TestAServerThatDoesNotAnswer(t *testing.T) {
 	}
 }
 
-// One is not many.
+// The number one has the singular form.
 func TestNumbersInWords(t *testing.T) {
 	rules := filepath.Join(t.TempDir(), "rules.yaml")
 	if err := os.WriteFile(rules, []byte("rules:\n  a:\n    limit: 5/1m\n"), 0o600); err != nil {
@@ -230,7 +230,7 @@ func TestNumbersInWords(t *testing.T) {
 	}
 }
 
-// A file that is no rules file at all is one mistake, which names it.
+// A file that is not a rules file counts as one mistake, and the error names it.
 func TestCheckOfOtherFiles(t *testing.T) {
 	folder := t.TempDir()
 	large := filepath.Join(folder, "large")
@@ -249,7 +249,7 @@ func TestCheckOfOtherFiles(t *testing.T) {
 	}
 }
 
-// What can be known of a command line to be wrong is said before any work is done, with what to do.
+// Mistakes that can be found in the command line are reported before any work is done, with advice.
 func TestMisuse(t *testing.T) {
 	folder := t.TempDir()
 	for _, tc := range []struct {
@@ -276,7 +276,7 @@ func TestMisuse(t *testing.T) {
 	if files, err := os.ReadDir(folder); err != nil || len(files) > 0 {
 		t.Errorf("left behind: %v, %v", files, err)
 	}
-	// A part of a large limit that does not fit is no other burst.
+	// A percentage of a large limit that overflows does not become some other burst.
 	c, err := parseCandidate("gcra:burst=50000000%")
 	if err != nil {
 		t.Fatal(err)
@@ -286,7 +286,7 @@ func TestMisuse(t *testing.T) {
 	}
 }
 
-// Requests that do not say what they are limited by share a key, which is said.
+// Requests that lack the field by which they are limited share a key, and the command says so.
 func TestRequestsWithoutAKey(t *testing.T) {
 	const log = `{"time":1795348800,"path":"/a"}` + "\n" + `{"time":1795348801,"host":"h","path":"/a"}` + "\n"
 	for key, want := range map[string]string{
@@ -301,7 +301,7 @@ func TestRequestsWithoutAKey(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), `"tierlimit replay -h"`) {
 		t.Error(err)
 	}
-	// What cannot be read is refused with what to do.
+	// A log that cannot be read is refused with advice.
 	for _, log := range []string{"when,who\n2026-11-22T12:00:00Z,a\n", "2026-11-22T12:00:00Z|a\n", `{"Records":[{"eventTime":"2026-11-22T12:00:00Z"}]}`, "[", `["a"]`, "<xml/>"} {
 		_, stderr, err := command(t, strings.NewReader(log), "replay", "-")
 		if err == nil || !strings.Contains(err.Error(), "make lines of a time, a space and a key") || !strings.Contains(stderr, "left out") {
@@ -313,7 +313,7 @@ func TestRequestsWithoutAKey(t *testing.T) {
 	}
 }
 
-// A cost that the log does not have is said to be 1.
+// If the log does not have the costs, the command says that each request costs 1.
 func TestLogsWithoutBytes(t *testing.T) {
 	const without = `{"time":1795348800,"host":"h","sent":4000}` + "\n"
 	for cost, want := range map[string]string{"bytes": "more than 1 byte\n", "kB": "more than 1 kB\n", "requests": ""} {
@@ -328,7 +328,7 @@ func TestLogsWithoutBytes(t *testing.T) {
 	}
 }
 
-// The library's errors name it already.
+// The library's errors contain the command's name already.
 func TestMessagesNameTheCommandOnce(t *testing.T) {
 	for _, args := range [][]string{{"replay", "-limit", "0/1m"}, {"plan", "-above", "-1"}, {"report", "-bytes", "1"}, {"replay", "-algorithm", "foo"}, {"plan", "-bytes", "1"}} {
 		_, _, err := command(t, nil, args...)

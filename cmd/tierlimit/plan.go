@@ -76,18 +76,18 @@ type planned struct {
 	Redis      string         `json:"redis"`
 	Candidates []plannedEntry `json:"candidates"`
 	Holds      int            `json:"holds,omitempty"`
-	// HoldsBytes are those of a key's open holds, which come on top of each candidate's.
+	// HoldsBytes are the bytes of a key's open holds, which come on top of each candidate's bytes.
 	HoldsBytes int64  `json:"holds_bytes,omitempty"`
 	Picks      []pick `json:"picks"`
 }
 
-// plannedEntry is a candidate and its costs. Times are the server's CPU, measured on the Redis
-// that was given; without one there are none. Bytes are measured there, too, except for very
-// long logs, and are else calculated.
+// plannedEntry is a candidate and its costs. Times are the server's CPU time, measured on the given
+// Redis; without a given Redis there are none. Bytes are also measured there, except for very large
+// logs. Otherwise bytes are calculated.
 type plannedEntry struct {
 	Configuration string  `json:"configuration"`
 	WorstCase     int64   `json:"worst_case"`
-	WithDebt      int64   `json:"with_debt,omitempty"` // most units of a key where holds are settled with more; with -holds
+	WithDebt      int64   `json:"with_debt,omitempty"` // most units of a key if holds are settled with more; for -holds
 	Above         float64 `json:"above"`               // part of the limit
 	Late          float64 `json:"late"`                // part of the window
 	BytesAtRest   int64   `json:"bytes_at_rest"`
@@ -99,7 +99,7 @@ type plannedEntry struct {
 	DeniedMicros  float64 `json:"denied_us,omitempty"`
 }
 
-// pick is what is chosen for a need; Error says why nothing is.
+// pick is the configuration that is chosen for a need. Error says why none is.
 type pick struct {
 	Need          string `json:"need"`
 	Configuration string `json:"configuration,omitempty"`
@@ -148,7 +148,7 @@ func runPlan(ctx context.Context, args []string, stdout, stderr io.Writer) error
 	return unmet(f, table.Picks)
 }
 
-// unmet is an error if a need was stated and nothing meets it.
+// unmet returns an error if a need was stated and no configuration meets it.
 func unmet(f planFlags, picks []pick) error {
 	if f.need.Stated() && picks[0].Error != "" {
 		return errors.New(picks[0].Error)
@@ -156,7 +156,7 @@ func unmet(f planFlags, picks []pick) error {
 	return nil
 }
 
-// costs are what each candidate costs: measured on a Redis that was given, or else calculated.
+// costs returns the costs of each candidate, measured on a given Redis or otherwise calculated.
 func costs(ctx context.Context, client *redis.Client, f planFlags, stderr io.Writer) (entries []plannedEntry, err error) {
 	candidates, err := plan.Candidates(f.limit)
 	if err != nil {
@@ -195,7 +195,7 @@ func costs(ctx context.Context, client *redis.Client, f planFlags, stderr io.Wri
 
 func micros(d time.Duration) float64 { return float64(d.Nanoseconds()/10) / 100 }
 
-// picks is what is chosen for the stated need, or for several tolerances.
+// picks returns the choice for the stated need or, if none is stated, for several tolerances.
 func picks(f planFlags) (all []pick, err error) {
 	needs := []plan.Need{f.need}
 	if !f.need.Stated() {
@@ -208,7 +208,7 @@ func picks(f planFlags) (all []pick, err error) {
 			BytesFull: unstated.Full(f.nameBytes), WorstCase: unstated.WorstCase(), Why: unstated.Why,
 		})
 		if needs = tolerances(); f.limit.IsConcurrent() {
-			needs = nil // there is one way to hold it, whatever is needed
+			needs = nil // there is only one algorithm, whatever is needed
 		}
 	}
 	for _, n := range needs {
@@ -226,7 +226,7 @@ func picks(f planFlags) (all []pick, err error) {
 	return all, nil
 }
 
-// tolerances are needs that people have, from the strictest on.
+// tolerances returns typical needs, beginning with the strictest.
 func tolerances() []plan.Need {
 	return []plan.Need{
 		{Above: plan.AtMost(0), Late: plan.AtMost(0)},
@@ -242,13 +242,13 @@ func tolerances() []plan.Need {
 	}
 }
 
-// automatic is what a rule chooses that names no algorithm and no need.
+// automatic returns the choice of a rule that names no algorithm and no need.
 func automatic(l limit.Limit) (plan.Plan, error) {
 	limiter, err := idleLimiter()
 	if err != nil {
 		return plan.Plan{}, err
 	}
-	defer func() { _ = limiter.Close() }() // the fleet that it may not leave in time ends with it
+	defer func() { _ = limiter.Close() }() // an error is harmless: the stand-in and its fleet end with the limiter
 	rule, err := limiter.Rule("plan", l)
 	if err != nil {
 		return plan.Plan{}, err
@@ -256,8 +256,8 @@ func automatic(l limit.Limit) (plan.Plan, error) {
 	return rule.Plan(), nil
 }
 
-// idleLimiter returns a limiter that decides nothing. It needs no Redis, where it would leave the fleet's
-// generation for a year.
+// idleLimiter returns a limiter that decides nothing. It uses no Redis, in which it would leave the
+// fleet's generation for a year.
 func idleLimiter() (*tiered.Limiter, error) {
 	return embedded.Open(tiered.Logger(slog.New(slog.DiscardHandler)), tiered.LedgerKeys(1), tiered.RememberDenials(0))
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/tierlimit/tierlimit/plan"
 )
 
-// printPicks writes what is chosen, which is what most people ask for.
+// printPicks writes the choices. They come first because most people want to know them.
 func printPicks(w io.Writer, p planned, f planFlags) error {
 	fmt.Fprintf(w, "limit %s; %s, with names of %s\n\nWhat is chosen for what is needed (bytes are calculated):\n\n",
 		p.Limit, page.Count(p.Keys, "key"), page.Count(f.nameBytes, "byte"))
@@ -31,14 +31,14 @@ func printPicks(w io.Writer, p planned, f planFlags) error {
 		return err
 	}
 	if len(p.Picks) == 1 {
-		if only := p.Picks[0]; only.Error == "" { // else the command ends with it
+		if only := p.Picks[0]; only.Error == "" { // otherwise the command ends with this error
 			fmt.Fprintf(w, "\n%s: %s\n", only.Configuration, only.Why)
 		}
 	}
 	return nil
 }
 
-// printCandidates writes what each configuration costs.
+// printCandidates writes the costs of each configuration.
 func printCandidates(w io.Writer, p planned) error {
 	measured := p.Redis != "embedded"
 	if measured {
@@ -64,7 +64,8 @@ func printCandidates(w io.Writer, p planned) error {
 	return t.Flush()
 }
 
-// printHeld explains what the table does not: the bytes of open holds, and a limit without a window.
+// printHeld explains what the table does not show: the bytes of open holds, and a limit without a
+// window.
 func printHeld(w io.Writer, p planned, f planFlags) {
 	if p.Holds > 0 {
 		fmt.Fprintf(w, "\nOpen holds come on top: %d of each key take %d bytes, of all keys %s. They are calculated.\n", p.Holds, p.HoldsBytes, size(p.HoldsBytes*p.Keys))
@@ -76,7 +77,7 @@ func printHeld(w io.Writer, p planned, f planFlags) {
 	}
 }
 
-// printDebt tells how far estimates that were too low can exceed the limit.
+// printDebt explains how far estimates that were too low can exceed the limit.
 func printDebt(w io.Writer, p planned, f planFlags) {
 	most, ofWhat, log := int64(0), "limit", int64(0)
 	if f.limit.Burst() > f.limit.Quota() {
@@ -95,7 +96,7 @@ func printDebt(w io.Writer, p planned, f planFlags) {
 	}
 }
 
-// orDash is what was measured, if it was.
+// orDash formats a measured time, or returns "-" if there is none.
 func orDash(micros float64) string {
 	if micros > 0 {
 		return fmt.Sprintf("%.1f", micros)
@@ -103,7 +104,7 @@ func orDash(micros float64) string {
 	return "-"
 }
 
-// size is a number of bytes as people read it.
+// size formats a number of bytes for people.
 func size(bytes int64) string {
 	units := []string{"B", "kB", "MB", "GB", "TB", "PB", "EB"}
 	value, unit := float64(bytes), 0
@@ -114,7 +115,8 @@ func size(bytes int64) string {
 	return digits(value) + " " + units[unit]
 }
 
-// digits is a number with three digits, or all of a larger whole one: %g would write 1000 as 1e+03.
+// digits formats a number with three digits, or a larger number as a whole number: %g would write 1000
+// as 1e+03.
 func digits(value float64) string {
 	if value >= 100 {
 		return fmt.Sprintf("%.0f", value)

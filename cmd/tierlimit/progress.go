@@ -9,7 +9,7 @@ import (
 	"golang.org/x/term"
 )
 
-// progress is a bar on a terminal, and nothing anywhere else.
+// progress is a progress bar on a terminal. Without a terminal it does nothing.
 type progress struct{ bar *progressbar.ProgressBar }
 
 func newProgress(stderr io.Writer, total int) progress {
@@ -29,7 +29,7 @@ func newProgress(stderr io.Writer, total int) progress {
 
 func (p progress) add(n int) {
 	if p.bar != nil {
-		_ = p.bar.Add(n) // a bar that cannot be drawn is no reason to stop
+		_ = p.bar.Add(n) // failing to draw a bar is no reason to stop
 	}
 }
 
@@ -39,7 +39,7 @@ func (p progress) describe(what string) {
 	}
 }
 
-// clear makes room for a line, below which the bar goes on.
+// clear removes the bar, so that a line can be printed. The bar continues below it.
 func (p progress) clear() {
 	if p.bar != nil {
 		_ = p.bar.Clear()

@@ -15,12 +15,12 @@ import (
 	"github.com/tierlimit/tierlimit/internal/standin"
 )
 
-// redisFlag is the flag -redis of commands that have a Redis of their own if none is given.
+// redisFlag adds the flag -redis for commands that start their own Redis if none is given.
 func redisFlag(set *flag.FlagSet, to *string, what string) {
 	redisURLFlag(set, to, what, "$REDIS_URL, else an embedded one")
 }
 
-// redisURLFlag is the flag -redis, whose default is never shown: it may hold a password.
+// redisURLFlag adds the flag -redis. Its default is never shown, because it may contain a password.
 func redisURLFlag(set *flag.FlagSet, to *string, what, otherwise string) {
 	*to = os.Getenv("REDIS_URL")
 	set.Func("redis", "`URL` of a Redis"+what+", like redis://127.0.0.1:6379 (default "+otherwise+")",
@@ -32,7 +32,7 @@ func redisURLFlag(set *flag.FlagSet, to *string, what, otherwise string) {
 
 var errRedisFleet = errors.New("-redis: the URL is of a Cluster or of Sentinel, must be of one node, like redis://127.0.0.1:6379")
 
-// parseRedisURL returns the options of a Redis, and what to show to people.
+// parseRedisURL returns the options of a Redis, and its address in a form that may be shown to people.
 func parseRedisURL(text string) (options *redis.Options, shown string, err error) {
 	o, shown, err := redisurl.Parse(text)
 	switch {
@@ -42,7 +42,7 @@ func parseRedisURL(text string) (options *redis.Options, shown string, err error
 		return nil, "", usageError{errRedisFleet}
 	}
 	options = o.Simple()
-	options.Network = "tcp" // Simple leaves it to the client; the demo dials by itself
+	options.Network = "tcp" // Simple leaves it to the client, but the demo dials by itself
 	if strings.HasPrefix(options.Addr, "/") {
 		options.Network = "unix"
 	}
@@ -52,12 +52,12 @@ func parseRedisURL(text string) (options *redis.Options, shown string, err error
 // server is the Redis that a command uses.
 type server struct {
 	options *redis.Options
-	shown   string // to people, without a password
-	stop    func() // what was started
+	shown   string // shown to people, without a password
+	stop    func() // stops a Redis that was started
 }
 
-// findRedis returns the Redis at url, or an embedded one if url is empty. It says on stderr which
-// one it is, so that nobody uses that of $REDIS_URL without knowing.
+// findRedis returns the Redis at url, or an embedded one if url is empty. It prints on stderr which
+// Redis it is, so that nobody uses the Redis of $REDIS_URL without knowing.
 func findRedis(url string, stderr io.Writer) (server, error) {
 	if url == "" {
 		embedded, err := standin.Start()

@@ -80,7 +80,7 @@ func parseReplayFlags(args []string, stdout io.Writer) (replayFlags, error) {
 	if f.candidates == nil {
 		for _, a := range limit.Algorithms() {
 			if _, err := remote.NewRule(f.limit, a); err != nil {
-				continue // it cannot hold the limit, as a log cannot a million units
+				continue // it cannot enforce the limit: for example, a log cannot hold a million units
 			}
 			f.candidates = append(f.candidates, candidate{name: a.String(), algorithm: a})
 		}
@@ -89,8 +89,8 @@ func parseReplayFlags(args []string, stdout io.Writer) (replayFlags, error) {
 	return f, nil
 }
 
-// hasWindow is an error for a limit on what is in flight: a log of requests does not say how long
-// each took.
+// hasWindow returns an error for a concurrency limit, because a log of requests does not say how long
+// each request took.
 func hasWindow(command string, l limit.Limit) error {
 	if !l.IsConcurrent() {
 		return nil
@@ -162,8 +162,9 @@ func runReplay(ctx context.Context, args []string, stdin io.Reader, stdout, stde
 	return printFoot(stdout, rep)
 }
 
-// replayAll replays the trace under each candidate, as many at once as there are processors, and
-// calls done with each result, in the candidates' order, as soon as those before it are there.
+// replayAll replays the trace under each candidate, with as many replays at once as there are
+// processors. It calls done with each result in the candidates' order, as soon as the earlier results
+// are there.
 func (f replayFlags) replayAll(ctx context.Context, tr *trace.Trace, bar progress, done func(replay.Result)) error {
 	quiet, err := f.quiet(tr)
 	if err != nil {
@@ -175,7 +176,7 @@ func (f replayFlags) replayAll(ctx context.Context, tr *trace.Trace, bar progres
 	finished := make([]chan error, len(f.candidates))
 	processors := make(chan struct{}, runtime.GOMAXPROCS(0))
 	var running sync.WaitGroup
-	defer running.Wait() // each removes what it has left in Redis
+	defer running.Wait() // each replay removes what it has left in Redis
 	defer cancel()
 	for i := range f.candidates {
 		finished[i] = make(chan error, 1)
@@ -200,8 +201,8 @@ func (f replayFlags) replayAll(ctx context.Context, tr *trace.Trace, bar progres
 	return nil
 }
 
-// quiet is the requests that need not be asked for. A Redis that was given is asked for all, since
-// what its keys take is measured.
+// quiet returns the requests about which Redis need not be asked. A Redis given by the user is asked
+// about all requests, because the memory of its keys is measured.
 func (f replayFlags) quiet(tr *trace.Trace) (*replay.Quiet, error) {
 	if f.redis != "" {
 		return nil, nil
@@ -222,12 +223,12 @@ func (f replayFlags) replayOne(ctx context.Context, tr *trace.Trace, c candidate
 	if err != nil {
 		return replay.Result{}, err
 	}
-	server, err := findRedis(f.redis, io.Discard) // an embedded one of its own, which runs one script at a time
+	server, err := findRedis(f.redis, io.Discard) // an embedded one per replay: it runs one script at a time
 	if err != nil {
 		return replay.Result{}, err
 	}
 	defer server.stop()
-	if server.options.ReadTimeout == 0 { // the URL says nothing of it
+	if server.options.ReadTimeout == 0 { // the URL does not set it
 		server.options.ReadTimeout, server.options.WriteTimeout = replay.Patience, replay.Patience
 	}
 	result, err := replay.Run(ctx, replay.Config{
@@ -238,8 +239,8 @@ func (f replayFlags) replayOne(ctx context.Context, tr *trace.Trace, c candidate
 	return result, err
 }
 
-// read reads a log to its end, or until ctx is done: a terminal or a pipe may have nothing to say
-// for as long as it likes, and then its reader is left behind.
+// read reads a log to its end, or until ctx is done. A terminal or a pipe may send nothing for any
+// length of time; then the goroutine that reads it is left behind.
 func (f logFlags) read(ctx context.Context, in io.Reader) (*accesslog.Reader, *trace.Trace, error) {
 	type log struct {
 		reader *accesslog.Reader
@@ -264,7 +265,7 @@ func (f logFlags) read(ctx context.Context, in io.Reader) (*accesslog.Reader, *t
 	}
 }
 
-// loadTrace reads a log: of a file, of standard input ("-") or the built-in one ("").
+// loadTrace reads a log: from a file, from standard input ("-"), or the built-in log ("").
 func loadTrace(ctx context.Context, f logFlags, stdin io.Reader, stderr io.Writer) (*trace.Trace, error) {
 	var in io.Reader
 	name := f.file

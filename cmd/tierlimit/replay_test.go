@@ -21,7 +21,7 @@ import (
 	"github.com/tierlimit/tierlimit/internal/redistest"
 )
 
-// asCommand is set in the environment of a process that is to be the command.
+// asCommand is the environment variable that makes the test binary run as the command.
 const asCommand = "TIERLIMIT_TEST_AS_COMMAND"
 
 func TestMain(m *testing.M) {
@@ -29,13 +29,13 @@ func TestMain(m *testing.M) {
 		main()
 		return
 	}
-	if err := os.Unsetenv("REDIS_URL"); err != nil { // the command's default
+	if err := os.Unsetenv("REDIS_URL"); err != nil { // the command uses it by default
 		panic(err)
 	}
 	redistest.Main(m)
 }
 
-// command runs the command line and returns what it printed.
+// command runs the command with the given arguments and returns what it printed.
 func command(t *testing.T, stdin io.Reader, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
 	var out, errOut bytes.Buffer
@@ -56,7 +56,7 @@ func mustReplay(t *testing.T, stdin io.Reader, args ...string) report {
 	return rep
 }
 
-// morning is the first lines of the built-in day.
+// morning returns the first lines of the built-in day.
 func morning(t *testing.T, lines int) string {
 	t.Helper()
 	unzipped, err := gzip.NewReader(nasa.Open())
@@ -70,12 +70,12 @@ func morning(t *testing.T, lines int) string {
 	return strings.Join(strings.SplitAfter(string(all), "\n")[:lines], "")
 }
 
-// The whole built-in day on a real Redis, and its first hours by other algorithms and with other
-// numbers of instances: the log decides as the textbook does; fixed windows show their boundary
-// bursts.
+// This test replays the whole built-in day on a real Redis, and its first hours with other algorithms
+// and other numbers of instances. The log decides like the textbook, and fixed windows show their
+// bursts around boundaries.
 func TestReplayTheBuiltInDay(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t) // its own: other tests' keys must not seem to be left behind
+	server := redistest.Start(t) // a separate one, so that other tests' keys do not seem to be left behind
 	url := server.URL()
 	const part = 4000
 	hours := filepath.Join(t.TempDir(), "access.log")
@@ -84,17 +84,17 @@ func TestReplayTheBuiltInDay(t *testing.T) {
 	}
 	type day struct {
 		algorithms []string
-		file       string // "": the whole day
+		file       string // "" for the whole day
 	}
 	runs := map[string]day{
 		"1":  {[]string{"sliding-log"}, ""},
 		"4":  {[]string{"sliding-log", "sliding-counter", "gcra", "fixed-window"}, hours},
 		"16": {[]string{"sliding-log"}, hours},
 	}
-	if raceDetector { // what the others would race in is in this one
+	if raceDetector { // this run covers everything that could race in the others
 		runs = map[string]day{"4": {[]string{"sliding-log"}, hours}}
 	}
-	t.Run("replays", func(t *testing.T) { // returns when all have
+	t.Run("replays", func(t *testing.T) { // returns when all replays have ended
 		for instances, day := range runs {
 			t.Run(instances+" instances", func(t *testing.T) {
 				t.Parallel()
@@ -141,8 +141,8 @@ func TestReplayTheBuiltInDay(t *testing.T) {
 	}
 }
 
-// The embedded Redis gives the same decisions as a real one, from a file and from
-// standard input, plain and zipped.
+// The embedded Redis gives the same decisions as a real one, for a log from a file and from standard
+// input, plain and gzipped.
 func TestReplayEmbeddedEqualsReal(t *testing.T) {
 	t.Parallel()
 	requests := 1500
@@ -173,7 +173,7 @@ func TestReplayEmbeddedEqualsReal(t *testing.T) {
 	}
 	for name, rep := range reports {
 		for i, r := range rep.Results {
-			r.BytesPerKey = nil // the embedded one cannot tell
+			r.BytesPerKey = nil // the embedded Redis cannot measure it
 			if r != embedded.Results[i] {
 				t.Errorf("%s: %+v, embedded: %+v", name, r, embedded.Results[i])
 			}
@@ -181,7 +181,7 @@ func TestReplayEmbeddedEqualsReal(t *testing.T) {
 	}
 }
 
-// Dials: what is asked for is what is replayed, and reported.
+// The dials that are requested are the ones that are replayed and reported.
 func TestReplayDials(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "access.log")
@@ -285,7 +285,7 @@ func TestMistakesOnTheCommandLine(t *testing.T) {
 }
 
 func TestPasswordsAreNotShown(t *testing.T) {
-	// Some look at Redis only after they have read the log, and simulated it.
+	// Some commands connect to Redis only after they have read the log and simulated it.
 	file := filepath.Join(t.TempDir(), "access.log")
 	if err := os.WriteFile(file, []byte(morning(t, 10)), 0o600); err != nil {
 		t.Fatal(err)
@@ -294,7 +294,7 @@ func TestPasswordsAreNotShown(t *testing.T) {
 	if _, shown, err := parseRedisURL("redis://user:s3cret@127.0.0.1:6379/0"); err != nil || shown != "redis://127.0.0.1:6379/0" {
 		t.Error(shown, err)
 	}
-	// What stands before a # would be taken for a host and its port, and shown as such.
+	// The text before a # would be taken for a host and its port, and shown as such.
 	if _, shown, err := parseRedisURL("redis://user:57#33@127.0.0.1:1"); err == nil || strings.Contains(shown+err.Error(), "57") {
 		t.Error(shown, err)
 	}
@@ -326,7 +326,7 @@ func TestPasswordsAreNotShown(t *testing.T) {
 	}
 }
 
-// Who chose too large a log is told what to do, by every command that reads one.
+// If a log is too large, the error says what to do, in every command that reads a log.
 func TestLogsAreBounded(t *testing.T) {
 	log := morning(t, 100)
 	for _, name := range []string{"replay", "report", "demo"} {
@@ -343,7 +343,7 @@ func TestLogsAreBounded(t *testing.T) {
 	}
 }
 
-// Users, and costs: of plain lines, of JSON, and of bytes.
+// replay reads users and costs from plain lines and from JSON, and costs from bytes.
 func TestReplayUsersAndCosts(t *testing.T) {
 	const at = "2026-11-22T12:00:0"
 	plain := at + "0Z alice 6\n" + at + "1Z alice 6\n" + at + "2Z alice 4\n" + at + "3Z bob 11\n" + at + "4Z bob\n"
@@ -366,11 +366,11 @@ func TestReplayUsersAndCosts(t *testing.T) {
 		if rep.Requests != 5 || rep.Keys != 2 || r.NeverFit != 1 || r.WronglyAllowed+r.WronglyDenied != 0 || r.Allowed > 4 {
 			t.Errorf("%s: %+v", name, rep)
 		}
-		if name != "access" && (r.Allowed != 3 || r.Denied != 2 || r.WorstWindow != 10) { // whose requests are in no order
+		if name != "access" && (r.Allowed != 3 || r.Denied != 2 || r.WorstWindow != 10) { // spread at random
 			t.Errorf("%s: %+v", name, r)
 		}
 	}
-	// A limit that only some algorithms can hold is replayed under those.
+	// A limit that only some algorithms support is replayed under those algorithms.
 	rep := mustReplay(t, strings.NewReader(plain), "-limit", "1000000/1m", "-")
 	if len(rep.Results) != 3 || rep.Results[0].Algorithm == "sliding-log" {
 		t.Errorf("%+v", rep.Results)
@@ -383,7 +383,7 @@ func TestReplayUsersAndCosts(t *testing.T) {
 	}
 }
 
-// The choice comes before what it was made from, and no times are made up.
+// plan prints its choice before the table of candidates, and shows no times that it did not measure.
 func TestPlanSaysItsChoiceFirst(t *testing.T) {
 	stdout, _, err := command(t, nil, "plan", "-limit", "10/1m")
 	if err != nil {
@@ -398,7 +398,8 @@ func TestPlanSaysItsChoiceFirst(t *testing.T) {
 	}
 }
 
-// Nobody waits for a decision of a replay, so a Redis that answers nothing for a while does not end it.
+// Nobody waits for a replay's decisions, so a Redis that does not answer for a while does not end the
+// replay.
 func TestReplayWaitsForASlowRedis(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
@@ -406,7 +407,7 @@ func TestReplayWaitsForASlowRedis(t *testing.T) {
 	defer client.Close()
 	paused := make(chan error, 1)
 	go func() {
-		for client.DBSize(t.Context()).Val() < 50 { // until it has begun
+		for client.DBSize(t.Context()).Val() < 50 { // until the replay has begun
 			time.Sleep(time.Millisecond)
 		}
 		paused <- client.Do(t.Context(), "CLIENT", "PAUSE", 7000).Err()

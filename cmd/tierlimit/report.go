@@ -94,14 +94,15 @@ func (f *reportFlags) check() error {
 		if err := f.need.Validate(); err != nil {
 			return usageError{err}
 		}
-		// Whether anything meets it is known at once, but for what needs the traffic.
+		// Whether any candidate meets the need is known at once, except for requirements that need the
+		// traffic.
 		_, err := plan.Choose(f.limit, f.need)
 		return err
 	}
 	return nil
 }
 
-// isSameFile reports whether two names are of one file.
+// isSameFile reports whether two names refer to the same file.
 func isSameFile(a, b string) bool {
 	first, err := os.Stat(a)
 	if err != nil {
@@ -111,8 +112,8 @@ func isSameFile(a, b string) bool {
 	return err == nil && os.SameFile(first, second)
 }
 
-// canWrite is an error if a file cannot be written: a report takes a while, so what would keep it
-// from being written is better known first.
+// canWrite returns an error if a file cannot be written. A report takes a while, so such an error
+// should come before the work and not after it.
 func canWrite(name string) error {
 	is, err := os.Stat(name)
 	switch {
@@ -129,10 +130,10 @@ func canWrite(name string) error {
 		return fmt.Errorf("-o %w", failed)
 	}
 	_ = file.Close() // nothing was written
-	if err == nil {  // it was there
+	if err == nil {  // the file existed before
 		return nil
 	}
-	made, err := filepath.EvalSymlinks(name) // name may be a link to what was not there
+	made, err := filepath.EvalSymlinks(name) // name may be a link to a file that did not exist
 	if err != nil {
 		return err
 	}
@@ -151,7 +152,7 @@ func runReport(ctx context.Context, args []string, stdin io.Reader, stdout, stde
 	defer server.stop()
 	client := redis.NewClient(server.options)
 	defer client.Close()
-	// A report takes a while, so that there is no Redis is better known first, too.
+	// A report takes a while, so a Redis that cannot be reached should also be reported first.
 	if err := client.Ping(ctx).Err(); err != nil && !redis.HasErrorPrefix(err, "NOPERM") {
 		return fmt.Errorf("reaching %s: %w", server.shown, explained(err))
 	}
@@ -185,17 +186,17 @@ type reporter struct {
 	flags   reportFlags
 	client  *redis.Client
 	options *redis.Options
-	redis   string // as shown to people
+	redis   string // in the form shown to people
 	stderr  io.Writer
 
 	source, words string
 	candidates    []plan.Candidate
-	// traffic is what a candidate is given: the same for all, except for the
-	// adversary's.
+	// traffic returns the requests for a candidate. They are the same for all candidates, except for
+	// the adversary's.
 	traffic func(plan.Candidate) *simulate.Traffic
 }
 
-// load finds the traffic and the candidates.
+// load gets the traffic and the candidates.
 func (r *reporter) load(ctx context.Context, stdin io.Reader) (err error) {
 	f := r.flags
 	if r.candidates, err = plan.Candidates(f.limit); err != nil {
@@ -270,12 +271,13 @@ func (r *reporter) page(ctx context.Context) (page.Page, error) {
 	return p, r.onRedis(ctx, &p)
 }
 
-// exactDenied is how many requests the exact log denies: a point's own, put right.
+// exactDenied returns the number of requests that the exact log denies: those that the point denies,
+// corrected by its wrong decisions.
 func exactDenied(p study.Point) int {
 	return p.Traffic.Requests() - p.Allowed + p.Wrong.Allowed - p.Wrong.Denied
 }
 
-// choose finds the configuration to recommend and what is chosen for other needs.
+// choose selects the configuration to recommend, and the choices for other needs.
 func (r *reporter) choose(p *page.Page) (err error) {
 	f := r.flags
 	need := f.need
@@ -291,7 +293,7 @@ func (r *reporter) choose(p *page.Page) (err error) {
 		return err
 	}
 	chosen, ok := study.Best(p.Points, p.Plan.Candidate)
-	if !ok { // GCRA with the automatic burst, where no candidate has just that
+	if !ok { // GCRA with the automatic burst, if no candidate has exactly that burst
 		one, err := study.Points(context.Background(), []plan.Candidate{p.Plan.Candidate}, r.traffic, func(string) {}, nil)
 		if err != nil {
 			return err
@@ -306,7 +308,7 @@ func (r *reporter) choose(p *page.Page) (err error) {
 	return err
 }
 
-// requestsOf is the traffic as the chooser takes it.
+// requestsOf returns the traffic in the form that plan.Choose takes.
 func requestsOf(t *simulate.Traffic) *traffic.Log {
 	requests := make([]traffic.Request, 0, t.Requests())
 	for key := range t.Keys() {
@@ -317,7 +319,7 @@ func requestsOf(t *simulate.Traffic) *traffic.Log {
 	return traffic.New(requests)
 }
 
-// draw makes the pictures.
+// draw makes the report's pictures.
 func draw(p *page.Page) (err error) {
 	if p.Frontier, err = page.Frontier(p.Points, p.Chosen); err != nil {
 		return err
@@ -347,8 +349,8 @@ func draw(p *page.Page) (err error) {
 	return nil
 }
 
-// remarkable are the points whose errors are shown over time: the chosen one, and what
-// most people use or might.
+// remarkable returns the points whose errors are shown over time: the chosen one, and the
+// configurations that most people use or might use.
 func remarkable(p *page.Page) []study.Point {
 	shown := []study.Point{p.Chosen}
 	for _, a := range []limit.Algorithm{

@@ -16,7 +16,7 @@ import (
 	"github.com/tierlimit/tierlimit/plan"
 )
 
-// reported runs the report and returns the page.
+// reported runs report and returns the page.
 func reported(t *testing.T, args ...string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "report.html")
@@ -34,8 +34,8 @@ func reported(t *testing.T, args ...string) string {
 	return string(html)
 }
 
-// The report of the built-in day is one file that needs no network and no script, and
-// says what it should.
+// The report of the built-in day is one file that needs no network and no script, and has the expected
+// content.
 func TestReportOfTheBuiltInDay(t *testing.T) {
 	t.Parallel()
 	html := reported(t, "-redis", redistest.Shared(t).URL(), "-above", "0", "-late", "5%", "-find", "1%")
@@ -59,7 +59,7 @@ func TestReportOfTheBuiltInDay(t *testing.T) {
 	if found := loads.FindString(html); found != "" {
 		t.Errorf("the page loads something: %q", found)
 	}
-	// What colours stand for must be named in the style sheet, in light and in dark.
+	// Every color name in the pictures must be defined in the style sheet, for light and for dark mode.
 	for _, name := range regexp.MustCompile(`var\((--\w+)\)`).FindAllStringSubmatch(html, -1) {
 		if strings.Count(html, name[1]+":") < 2 {
 			t.Errorf("%s has no colour in light or in dark", name[1])
@@ -70,7 +70,7 @@ func TestReportOfTheBuiltInDay(t *testing.T) {
 	}
 }
 
-// Every load makes a report.
+// report works for every load.
 func TestReportOfEveryLoad(t *testing.T) {
 	t.Parallel()
 	for _, load := range synthetic.Loads {
@@ -81,7 +81,7 @@ func TestReportOfEveryLoad(t *testing.T) {
 	}
 }
 
-// Keys are untrusted: what clients send does not become a part of the page.
+// Keys are untrusted: text that clients send does not become markup of the page.
 func TestReportEscapesKeys(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "access.log")
 	line := `<b>x</b>"><script>alert(1)</script> - - [14/Nov/2023:22:13:20 +0000] "GET / HTTP/1.0" 200 1` + "\n"
@@ -94,7 +94,8 @@ func TestReportEscapesKeys(t *testing.T) {
 	}
 }
 
-// A key turns no text around it, and of a long one its reader learns that it is a hash.
+// A key does not change the direction of the text around it. A long key is shown as a hash, and the
+// page says that it is one.
 func TestReportShowsKeysReadably(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "access.log")
 	log := strings.Repeat(`{"time":1795348800,"key":"a\u202eb"}`+"\n"+`{"time":1795348800,"key":"user 17 \u00e9"}`+"\n"+`{"time":1795348800,"key":"`+strings.Repeat("x", 300)+`"}`+"\n", 30)
@@ -112,7 +113,7 @@ func TestReportShowsKeysReadably(t *testing.T) {
 	}
 }
 
-// A need of few wrong decisions is met on the very log, at the least cost.
+// A need of few wrong decisions is met on the log itself, at the lowest cost.
 func TestReportOfFewWrongDecisions(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "access.log")
@@ -127,8 +128,7 @@ func TestReportOfFewWrongDecisions(t *testing.T) {
 	}
 }
 
-// On a real Redis the plan's bytes are measured, its times are Redis's own, and
-// nothing is left behind.
+// On a real Redis, plan measures bytes and Redis's own times, and leaves nothing behind.
 func TestPlanOnARealRedis(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Start(t) // TestPlanOfWhatIsHeld has keys of plan on the shared one
@@ -161,8 +161,9 @@ func TestPlanOnARealRedis(t *testing.T) {
 	}
 }
 
-// The plan of a limit on what is in flight measures what processes hold, and explains what is
-// unlike a window. Open holds are calculated for any other limit. What a log cannot show is refused.
+// For a concurrency limit, plan measures what processes hold, and explains how the limit differs from
+// one with a window. For any other limit, it calculates the bytes of open holds. Commands refuse a
+// limit that a log cannot show.
 func TestPlanOfWhatIsHeld(t *testing.T) {
 	t.Parallel()
 	redis := redistest.Shared(t)
@@ -218,8 +219,8 @@ func TestPlanOfWhatIsHeld(t *testing.T) {
 	}
 }
 
-// Without a Redis the plan has no times, which would be nobody's; its choice comes first. A stated need is
-// answered with its reasons.
+// Without a Redis to measure, plan shows no times. It prints its choice first, and for a stated need
+// its reasons.
 func TestPlanEmbedded(t *testing.T) {
 	t.Parallel()
 	stdout, _, err := command(t, nil, "plan", "-limit", "5000/1m", "-above", "0", "-late", "2%")
@@ -233,8 +234,8 @@ func TestPlanEmbedded(t *testing.T) {
 	}
 }
 
-// A need that nothing meets is an error, whose status a script sees, after all that the command has
-// to tell. Where no need is stated, some of those that people have may stay unmet.
+// If nothing meets a stated need, the command prints everything else and then ends with an error, so
+// that a script sees the exit status. If no need is stated, some of the typical needs may stay unmet.
 func TestPlanOfAnUnmetNeed(t *testing.T) {
 	for _, args := range [][]string{{"plan", "-limit", "100/day@UTC", "-above", "0"}, {"plan", "-limit", "100/day@UTC", "-above", "0", "-json"}} {
 		stdout, _, err := command(t, nil, args...)
@@ -248,7 +249,8 @@ func TestPlanOfAnUnmetNeed(t *testing.T) {
 	}
 }
 
-// Without a Redis to check the models on, a report says so before it reads a log and simulates it.
+// If the Redis for checking the models cannot be reached, report says so before it reads a log and
+// simulates it.
 func TestReportLooksForItsRedisFirst(t *testing.T) {
 	_, _, err := command(t, strings.NewReader("no log"), "report", "-redis", "redis://127.0.0.1:1", "-o", "-", "-")
 	if err == nil || !strings.Contains(err.Error(), "is Redis running") {
@@ -256,7 +258,8 @@ func TestReportLooksForItsRedisFirst(t *testing.T) {
 	}
 }
 
-// A link that leads to a file which is not there yet stays, and the report becomes that file.
+// If the output is a link to a file that does not exist yet, the link stays, and the report is written
+// to that file.
 func TestReportThroughALink(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
@@ -281,7 +284,7 @@ func TestReportThroughALink(t *testing.T) {
 	}
 }
 
-// The log that is read is not overwritten, whatever it is called.
+// The log that is read is not overwritten, under whichever name the output is given.
 func TestReportKeepsItsLog(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()

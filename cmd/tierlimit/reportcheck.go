@@ -13,16 +13,16 @@ import (
 	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/trace"
 )
 
-// How many requests of the report go through a whole limiter: on the embedded Redis,
-// which is slow, fewer.
+// The number of the report's requests that go through a whole limiter. On the embedded Redis, which is
+// slow, the number is smaller.
 const (
 	tieredRequests         = 30_000
 	tieredRequestsEmbedded = 5_000
 )
 
-// onRedis lets the real script decide some requests of each configuration, and a
-// limiter the first requests under the chosen one: to see that the models tell the
-// truth, and which tier decides.
+// onRedis lets the real script decide some requests of each configuration, which shows that the models
+// are right. It also lets a limiter decide the first requests under the chosen configuration, which
+// shows which tier decides.
 func (r *reporter) onRedis(ctx context.Context, p *page.Page) error {
 	for _, point := range p.Points {
 		n, err := study.Check(ctx, r.client, point)
@@ -54,7 +54,7 @@ func redisInWords(r *reporter) string {
 	return "the Redis at " + r.redis
 }
 
-// firstRequests is the first requests of a point's traffic.
+// firstRequests returns the first requests of a point's traffic.
 func firstRequests(p study.Point, most int) *trace.Trace {
 	var events []trace.Event
 	for request := range int32(min(most, p.Traffic.Requests())) {
@@ -63,7 +63,7 @@ func firstRequests(p study.Point, most int) *trace.Trace {
 	return trace.Of(events...)
 }
 
-// summary says on the terminal what the page says first.
+// summary prints the page's main results on the terminal.
 func (r *reporter) summary(w io.Writer, p page.Page) error {
 	fmt.Fprintf(w, "%s of %s, %s; the real script agreed with the models on all of %s\n\n%v\n",
 		page.Count(p.Requests, "request"), page.Count(p.Keys, "key"), page.Count(len(p.Points), "configuration"), page.Count(p.Checked, "request"), p.Plan)

@@ -11,20 +11,20 @@ import (
 	"github.com/tierlimit/tierlimit/rulesfile"
 )
 
-// rules are those of a rules file, on a limiter that decides nothing.
+// rules are the rules of a rules file, on a limiter that decides nothing.
 type rules struct {
 	*rulesfile.Rules
 	names []string
 	close func()
 }
 
-// loadRules reads a rules file as a service does, with no Redis.
+// loadRules reads a rules file as a service does, but without Redis.
 func loadRules(path string) (*rules, error) {
 	limiter, err := idleLimiter()
 	if err != nil {
 		return nil, err
 	}
-	r := &rules{close: func() { _ = limiter.Close() }} // nothing is lost by it
+	r := &rules{close: func() { _ = limiter.Close() }} // an error is harmless: nothing is lost
 	if r.Rules, err = rulesfile.Load(limiter, path, rulesfile.Logger(slog.New(slog.DiscardHandler))); err != nil {
 		r.close()
 		return nil, err
@@ -35,7 +35,8 @@ func loadRules(path string) (*rules, error) {
 	return r, nil
 }
 
-// limitOf is the limit that the file holds a key to under a rule; of the key "", most keys'.
+// limitOf returns the limit that the file sets for a key under a rule. For the key "", it is the limit
+// of most keys.
 func (r *rules) limitOf(rule, key string) (limit.Limit, error) {
 	found, err := r.Rule(rule)
 	if err != nil {
@@ -44,11 +45,11 @@ func (r *rules) limitOf(rule, key string) (limit.Limit, error) {
 	return found.For(key).Limit(), nil
 }
 
-// problems are what is wrong with a rules file, one by one.
+// problems returns the single problems of a rules file.
 func problems(err error) (all []error) {
 	joined, ok := err.(interface{ Unwrap() []error })
 	if !ok || isProblem(err) || !slices.ContainsFunc(joined.Unwrap(), isProblem) {
-		return []error{err} // of the whole file
+		return []error{err} // about the whole file
 	}
 	for _, e := range joined.Unwrap() {
 		all = append(all, problems(e)...)
@@ -63,9 +64,9 @@ func isProblem(err error) bool {
 
 var errNoRedis = errors.New("there is no Redis to look into: give -redis URL, or set $REDIS_URL")
 
-// limitFlags say what limit a rule has, of which Redis does not hold all.
+// limitFlags are the flags that say what limit a rule has. Redis does not store every part of a limit.
 type limitFlags struct {
-	limit limit.Limit // of zero: not said
+	limit limit.Limit // zero if not given
 	file  string
 }
 

@@ -89,17 +89,17 @@ func runShow(ctx context.Context, args []string, stdout, stderr io.Writer) (err 
 	return nil
 }
 
-// keyShown is all that Redis holds for a key under a rule.
+// keyShown is everything that Redis holds for a key under a rule.
 type keyShown struct {
 	rule, said, redisKey string
-	limit                limit.Limit // of zero: not known
+	limit                limit.Limit // zero if not known
 
 	state.Key
 	broken  error // why the state cannot be decoded
 	leases  []state.Lease
-	lost    error // why the leases cannot
+	lost    error // why the leases cannot be decoded
 	holds   []state.Hold
-	unheld  error // why the holds cannot
+	unheld  error // why the holds cannot be decoded
 	markers []marker
 }
 
@@ -127,7 +127,7 @@ func (k *keyShown) read(ctx context.Context, client redis.UniversalClient, keysp
 	if err := k.readState(ctx, node); err != nil {
 		return err
 	}
-	if k.limit == (limit.Limit{}) && k.State == nil && k.broken == nil { // it may be one on what is held at the same time
+	if k.limit == (limit.Limit{}) && k.State == nil && k.broken == nil { // the rule's limit may be a concurrency limit
 		slots := keyShown{redisKey: related.Slots}
 		if err := slots.readState(ctx, node); err != nil {
 			return err
@@ -138,10 +138,10 @@ func (k *keyShown) read(ctx context.Context, client redis.UniversalClient, keysp
 	}
 	k.holds, k.unheld = readBeside(ctx, node, related.Holds, state.DecodeHolds)
 	k.leases, k.lost = readBeside(ctx, node, related.Lease, state.DecodeLeases)
-	// The markers are found by the instances that the fleet has now.
+	// The markers are found through the instances that are in the fleet now.
 	instances, err := client.ZRange(ctx, related.Fleet, 0, 999).Result()
 	if err != nil {
-		return nil // on a Cluster, or without the right to: there is nothing to tell
+		return nil // on a Cluster, or without permission: there is nothing to show
 	}
 	for _, instance := range instances {
 		text, err := node.Get(ctx, related.Marker(instance)).Result()
@@ -155,7 +155,7 @@ func (k *keyShown) read(ctx context.Context, client redis.UniversalClient, keysp
 	return nil
 }
 
-// readBeside reads what a key beside that of the state holds, if there is one.
+// readBeside reads and decodes a key beside the key of the state, if there is one.
 func readBeside[T any](ctx context.Context, node redis.Cmdable, key string, decode func([]byte) ([]T, error)) ([]T, error) {
 	raw, err := node.Get(ctx, key).Bytes()
 	switch {
@@ -167,7 +167,7 @@ func readBeside[T any](ctx context.Context, node redis.Cmdable, key string, deco
 	return decode(raw)
 }
 
-// readState reads the state, or why it cannot be decoded.
+// readState reads the state. If the state cannot be decoded, it stores the reason in k.broken.
 func (k *keyShown) readState(ctx context.Context, node redis.Cmdable) (err error) {
 	k.Key, err = state.Read(ctx, node, k.redisKey, windowOf(k.limit))
 	if errors.Is(err, state.ErrDamaged) || errors.Is(err, state.ErrUnknown) {
@@ -234,7 +234,7 @@ func (k *keyShown) printState(w io.Writer) {
 	}
 	last := "last charge"
 	if s.Holders != nil {
-		last = "last change" // of what a process holds, or until when
+		last = "last change" // of the units that a process holds, or of the time until which it holds them
 	}
 	fmt.Fprintf(w, "\n  %s  %s ago\n", last, duration(s.Now-s.Newest))
 	if k.Expires > 0 {
@@ -247,7 +247,8 @@ func (k *keyShown) printState(w io.Writer) {
 	}
 }
 
-// mostLines is how many groups of units are printed; more are put together.
+// mostLines is the largest number of groups of units that are printed. If there are more, neighbors are
+// combined.
 const mostLines = 12
 
 func (k *keyShown) printUnits(w io.Writer) error {
@@ -259,7 +260,7 @@ func (k *keyShown) printUnits(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(t, "  units\tcharged\tleave")
 	for _, u := range groups {
-		charged := "-" // the state does not say
+		charged := "-" // the state does not say when
 		if u.ChargedFrom > 0 {
 			charged = span(k.State.Now-u.ChargedUntil, k.State.Now-u.ChargedFrom) + " ago"
 		}
@@ -272,7 +273,7 @@ func (k *keyShown) printUnits(w io.Writer) error {
 	return t.Flush()
 }
 
-// together puts neighbouring groups together, so that there are mostLines of them.
+// together combines neighboring groups, so that there are at most mostLines.
 func together(units []state.Units) (groups []state.Units) {
 	size := (len(units) + mostLines - 1) / mostLines
 	for from := 0; from < len(units); from += size {
@@ -294,9 +295,10 @@ func span(from, until int64) string {
 	return duration(until)
 }
 
-// duration is a time in µs as people read it: to three digits or so, and as windows are written ("14h").
+// duration formats a time in µs for people: to about three digits, and in the way windows are written
+// ("14h").
 func duration(µs int64) string {
-	d := time.Duration(min(µs, math.MaxInt64/1000)) * time.Microsecond // a damaged value may say more
+	d := time.Duration(min(µs, math.MaxInt64/1000)) * time.Microsecond // a damaged value may be larger
 	switch {
 	case d >= time.Hour:
 		d = d.Round(time.Minute)

@@ -13,8 +13,8 @@ import (
 	"github.com/tierlimit/tierlimit/lua"
 )
 
-// Whatever Redis holds, show says something of it, with no time that is negative and no byte that a
-// terminal would act upon: anyone who can write to Redis can leave any value there.
+// For any value in Redis, show prints something, without a negative time and without a byte that a
+// terminal would act upon. Anyone who can write to Redis can store any value there.
 func FuzzShow(f *testing.F) {
 	for tag := range byte(11) {
 		for _, size := range []int{1, 15, 21, 34, 37, 40, 60} {

@@ -11,7 +11,7 @@ import (
 	"github.com/tierlimit/tierlimit/internal/state"
 )
 
-// printHolders writes which processes hold units of a limit on what is held at the same time.
+// printHolders writes which processes hold units of a concurrency limit.
 func (k *keyShown) printHolders(w io.Writer) error {
 	if len(k.State.Holders) == 0 {
 		return nil
@@ -33,7 +33,7 @@ func (k *keyShown) printHolders(w io.Writer) error {
 	return t.Flush()
 }
 
-// printHolds writes what is held for costs that are known afterwards.
+// printHolds writes the open holds, and those that have ended but may still be settled.
 func (k *keyShown) printHolds(w io.Writer) error {
 	if len(k.holds) == 0 {
 		return nil
@@ -44,7 +44,7 @@ func (k *keyShown) printHolds(w io.Writer) error {
 	}
 	holds := slices.Clone(k.holds)
 	slices.SortFunc(holds, func(a, b state.Hold) int { return cmp.Or(cmp.Compare(a.Ends, b.Ends), cmp.Compare(a.ID, b.ID)) })
-	// Those that end last are open, and the others merely may be settled yet.
+	// The holds that end last are open; the others have ended and may only still be settled.
 	left := holds[:max(0, len(holds)-mostLines)]
 	fmt.Fprintln(w)
 	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)

@@ -14,7 +14,7 @@ import (
 	"github.com/tierlimit/tierlimit/internal/redistest"
 )
 
-// A pipe that nobody reads any more and a signal to end leave nothing in Redis.
+// A closed output pipe or a signal ends the command, and nothing is left in Redis.
 func TestSignals(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)

@@ -8,8 +8,7 @@ import (
 	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/replay"
 )
 
-// columns are as wide as what stands above them, so that a row can be printed as soon as it is
-// known.
+// columns are as wide as their headings, so that a row can be printed as soon as it is known.
 const columns = "  %8s  %8s  %8s  %8s  %8s  %9s  %8s  %8s\n"
 
 // nameWidth is the width of the column of algorithms.
@@ -35,7 +34,7 @@ func printHead(w io.Writer, rep report, f replayFlags) {
 	fmt.Fprintf(w, "%*s"+columns, f.nameWidth(), "", "", "", "allowed", "denied", "window", "decision", "locally", "per key")
 }
 
-// printRow writes a result.
+// printRow writes one result.
 func printRow(w io.Writer, requests int, f replayFlags, r replay.Result) {
 	bytes := "-"
 	if r.BytesPerKey != nil {

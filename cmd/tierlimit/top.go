@@ -97,13 +97,13 @@ func runTop(ctx context.Context, args []string, stdout, stderr io.Writer) error 
 // walk is one walk over a Redis.
 type walk struct {
 	flags  topFlags
-	window int64 // of the rule, in µs; 0: not known
+	window int64 // window of the rule, in µs; 0 if not known
 	until  time.Time
 
 	seen, ofRule int
 	unread       int
 	firstUnread  string
-	stopped      string // why not all keys were seen; "": they were
+	stopped      string // why not all keys were seen; "" if all were
 	fullest      []fullKey
 }
 
@@ -118,7 +118,7 @@ func (w *walk) all(ctx context.Context, client redis.UniversalClient) error {
 	if !ok {
 		return w.node(ctx, client)
 	}
-	masters := make(chan struct{}, 1) // one after another
+	masters := make(chan struct{}, 1) // so that nodes are walked one after another
 	return cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
 		masters <- struct{}{}
 		defer func() { <-masters }()
@@ -126,7 +126,7 @@ func (w *walk) all(ctx context.Context, client redis.UniversalClient) error {
 	})
 }
 
-// pageSize is how many keys Redis looks at in one step of a SCAN.
+// pageSize is the number of keys that Redis looks at in one step of a SCAN.
 const pageSize = 500
 
 func (w *walk) node(ctx context.Context, node redis.Cmdable) error {

@@ -1,5 +1,5 @@
-// Command chi limits routes of a chi router: a middleware of httplimit is one of chi's
-// as it is.
+// Command chi limits routes of a chi router. A middleware of httplimit works as a middleware of chi
+// without an adapter.
 package main
 
 import (
@@ -34,7 +34,7 @@ func main() {
 		log.Fatal(err)
 	}
 
-	// Not chi's middleware.RealIP: it believes everyone their headers. See
+	// Do not use chi's middleware.RealIP: it trusts the headers of every client. See
 	// httplimit.NewProxies.
 	router := chi.NewRouter()
 	router.Get("/", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "not limited") })

@@ -1,4 +1,4 @@
-// Command echo limits routes of an echo server with echo's own echo.WrapMiddleware.
+// Command echo limits routes of an echo server, with echo's own adapter echo.WrapMiddleware.
 package main
 
 import (

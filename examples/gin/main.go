@@ -1,5 +1,4 @@
-// Command gin limits routes of a gin engine, by way of a few lines that make a
-// middleware of net/http one of gin's.
+// Command gin limits routes of a gin engine. A few lines turn a middleware of net/http into one of gin.
 package main
 
 import (
@@ -42,7 +41,7 @@ func main() {
 	log.Fatal(http.ListenAndServe(*addr, engine))
 }
 
-// wrap makes a middleware of net/http one of gin's. Handlers of gin write to gin's own writer, so
+// wrap turns a middleware of net/http into one of gin. Handlers of gin write to gin's own writer, so
 // httplimit.Settle would see neither the status nor the body: use httplimit.HandlerCost instead.
 func wrap(middleware func(http.Handler) http.Handler) gin.HandlerFunc {
 	return func(c *gin.Context) {

@@ -12,7 +12,7 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// A limit on failures is charged by the status that gin's own writer has.
+// A limit on failures is charged by the status of gin's own writer.
 func TestCostByStatus(t *testing.T) {
 	limiter, err := embedded.Open()
 	if err != nil {

@@ -1,5 +1,5 @@
-// Command grpc limits a gRPC service by the caller's address, and calls it until the
-// limit is used up.
+// Command grpc limits a gRPC service by the caller's address, and calls the service until the limit is
+// used up.
 package main
 
 import (
@@ -42,7 +42,7 @@ func main() {
 		grpc.ChainUnaryInterceptor(limits.Unary),
 		grpc.ChainStreamInterceptor(limits.Stream),
 	)
-	pb.RegisterHealthServer(server, health.NewServer()) // stands for a service of yours
+	pb.RegisterHealthServer(server, health.NewServer()) // stands for your own service
 
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

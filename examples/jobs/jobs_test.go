@@ -17,10 +17,10 @@ import (
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
-// ttl is longer than the tests: what comes back within them was given back.
+// ttl is longer than the tests take, so a slot that comes back during a test was given back.
 const ttl = 10 * time.Minute
 
-// process returns what a process of the program has: a limiter of its own on a Redis, and the rule.
+// process returns the limiter and the rule of one process of the program.
 func process(t *testing.T, redis *redistest.Server, most int64) (*tiered.Limiter, *tiered.Rule) {
 	t.Helper()
 	limiter, stop, err := connect.Limiter(redis.URL(), tiered.Logger(slog.New(slog.DiscardHandler)), tiered.Deadline(5*time.Second))
@@ -31,7 +31,7 @@ func process(t *testing.T, redis *redistest.Server, most int64) (*tiered.Limiter
 	return limiter, limiter.MustRule("jobs", limit.Concurrent(most), tiered.SlotTTL(ttl))
 }
 
-// free is how many more jobs of a tenant may run.
+// free returns how many more jobs of a tenant may run.
 func free(t *testing.T, rule *tiered.Rule, tenant string) int64 {
 	t.Helper()
 	d, err := rule.Peek(context.Background(), tenant, 1)
@@ -41,12 +41,12 @@ func free(t *testing.T, rule *tiered.Rule, tenant string) int64 {
 	return d.Remaining
 }
 
-// Whatever the processes and their workers, at most so many jobs of a tenant run at a time; all jobs
-// are done, and nothing is held in the end.
+// However many processes and workers there are, at most the given number of a tenant's jobs run at a
+// time. All jobs are done, and nothing is held at the end.
 func TestAtMostSoManyJobsOfATenantRun(t *testing.T) {
 	const processes, workers, jobs, most = 3, 4, 24, 2
 	redis := redistest.Start(t)
-	var running [2]atomic.Int64 // of each tenant
+	var running [2]atomic.Int64 // jobs that run, by tenant
 	var next, done atomic.Int64
 	var all sync.WaitGroup
 	for range processes {
@@ -61,7 +61,7 @@ func TestAtMostSoManyJobsOfATenantRun(t *testing.T) {
 								t.Errorf("%d jobs of %s run at a time", now, tenants[tenant])
 							}
 						}
-						time.Sleep(time.Millisecond) // the work
+						time.Sleep(time.Millisecond) // stands for the work
 						if step == steps-1 {
 							running[tenant].Add(-1)
 						}
@@ -85,8 +85,8 @@ func TestAtMostSoManyJobsOfATenantRun(t *testing.T) {
 	}
 }
 
-// Of a job whose context is cancelled, and of a process that ends in the middle of jobs, the slots come
-// back at once, and others who wait get them.
+// If a job's context is canceled, or a process ends in the middle of jobs, the slots come back at once,
+// and others who wait get them.
 func TestSlotsComeBack(t *testing.T) {
 	const tenant = "acme"
 	failed := errors.New("failed")
@@ -96,7 +96,7 @@ func TestSlotsComeBack(t *testing.T) {
 			if err := limiter.Close(); err != nil {
 				t.Error(err)
 			}
-			close(proceed) // the job goes on
+			close(proceed) // the job continues
 		},
 		"failed": func(_ context.CancelFunc, _ *tiered.Limiter, proceed chan error) { proceed <- failed },
 	} {

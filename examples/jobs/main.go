@@ -1,6 +1,6 @@
-// Command jobs runs jobs of several tenants, at most so many of a tenant at a time over all
-// processes that run it. Start it in several terminals with the same -redis, kill one, or stop
-// it (Ctrl-Z) and let it go on: the others take over its slots, and it notices.
+// Command jobs runs jobs of several tenants, and at most a fixed number of each tenant's jobs at a time
+// over all processes that run it. Start it in several terminals with the same -redis. Kill one, or stop
+// it (Ctrl-Z) and let it continue: the others take over its slots, and it notices.
 package main
 
 import (
@@ -37,7 +37,7 @@ func main() {
 		log.Fatal(err)
 	}
 	defer stop()
-	// A process that crashed in the middle of a job keeps others from it for 5 s.
+	// When a process crashes in the middle of a job, its slot is unavailable to others for 5 s.
 	rule, err := limiter.Rule("jobs", limit.Concurrent(*most), tiered.SlotTTL(5*time.Second))
 	if err != nil {
 		log.Fatal(err)
@@ -76,7 +76,7 @@ func main() {
 	running.Wait()
 }
 
-// work stands for a step of a job.
+// work stands for one step of a job.
 func work(ctx context.Context) error {
 	select {
 	case <-time.After(time.Duration(50+rand.IntN(100)) * time.Millisecond):
@@ -86,13 +86,13 @@ func work(ctx context.Context) error {
 	}
 }
 
-// steps is how many a job has.
+// steps is the number of steps of a job.
 const steps = 5
 
-// errSlotLost ends a job whose slot another process may have by now. It has to begin anew.
+// errSlotLost ends a job whose slot may belong to another process by now. Such a job must start over.
 var errSlotLost = errors.New("its slot is lost")
 
-// run runs a job in steps as soon as its tenant may have another one running.
+// run runs a job in steps, as soon as its tenant may have one more job running.
 func run(ctx context.Context, rule *tiered.Rule, tenant string, step func(int) error) error {
 	slot, err := rule.AcquireWait(ctx, tenant, 1)
 	if err != nil {
@@ -100,7 +100,7 @@ func run(ctx context.Context, rule *tiered.Rule, tenant string, step func(int) e
 	}
 	defer slot.Release()
 	for i := range steps {
-		// After a pause of this process another one may have the slot.
+		// After a pause of this process, another process may have the slot.
 		if !slot.Held() {
 			return errSlotLost
 		}

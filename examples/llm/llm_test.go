@@ -21,7 +21,7 @@ import (
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
-// asProgram, when set, turns the test binary into the program.
+// asProgram is the environment variable that makes the test binary run as the program.
 const asProgram = "LLM_EXAMPLE"
 
 func TestMain(m *testing.M) {
@@ -44,7 +44,7 @@ func eventually(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-// free is what a rule has left for a key.
+// free returns what a rule has left for a key.
 func free(t *testing.T, r *tiered.Rule, key string) int64 {
 	t.Helper()
 	d, err := r.Peek(context.Background(), key, 1)
@@ -54,7 +54,7 @@ func free(t *testing.T, r *tiered.Rule, key string) int64 {
 	return d.Remaining
 }
 
-// ask asks for a completion, which the caller reads to its end or closes.
+// ask asks for a completion. The caller must read the answer to its end, or close it.
 func ask(t *testing.T, url, prompt string, most int) *http.Response {
 	t.Helper()
 	request, err := http.NewRequest(http.MethodPost, fmt.Sprintf("%s/complete?max=%d", url, most), strings.NewReader(prompt))
@@ -69,7 +69,7 @@ func ask(t *testing.T, url, prompt string, most int) *http.Response {
 	return answer
 }
 
-// must is ask for what is granted, as far as its first token.
+// must asks for a completion that must be granted, and reads its first token.
 func must(t *testing.T, url, prompt string, most int) *http.Response {
 	t.Helper()
 	answer := ask(t, url, prompt, most)
@@ -82,7 +82,7 @@ func must(t *testing.T, url, prompt string, most int) *http.Response {
 	return answer
 }
 
-// mustDeny asks for what is denied, by one limit.
+// mustDeny asks for a completion that must be denied, by one limit.
 func mustDeny(t *testing.T, url string, most int, by string) {
 	t.Helper()
 	answer := ask(t, url, "hello you", most)
@@ -96,7 +96,7 @@ func mustDeny(t *testing.T, url string, most int, by string) {
 	}
 }
 
-// start starts a proxy inside the test, on no Redis.
+// start starts a proxy inside the test, without a Redis.
 func start(t *testing.T, l limits, pause time.Duration) (*proxy, string) {
 	t.Helper()
 	limiter, stop, err := connect.Limiter("")
@@ -118,8 +118,8 @@ func start(t *testing.T, l limits, pause time.Duration) (*proxy, string) {
 	return p, server.URL
 }
 
-// What was used is charged, be it less or more than was held; a request that one limit denies is
-// charged to none.
+// The used tokens are charged, whether they are fewer or more than were held. A request that one limit
+// denies is charged to no limit.
 func TestWhatWasUsedIsCharged(t *testing.T) {
 	l := defaults
 	l.requests, l.tokens, l.expected, l.streams = 4, 100, 20, 1
@@ -148,14 +148,14 @@ func TestWhatWasUsedIsCharged(t *testing.T) {
 	if free := free(t, p.requests, tenant); free != 1 {
 		t.Errorf("%d requests are left", free)
 	}
-	answer := must(t, url, "hello you", 1) // of which nothing is left
+	answer := must(t, url, "hello you", 1) // uses the last request
 	_ = answer.Body.Close()
 	check("after the last", 43)
 	mustDeny(t, url, 1, "requests")
 	check("after a denial", 43)
 }
 
-// A client that hangs up pays for what the model has said, and no more; its stream ends.
+// A client that hangs up pays for the tokens that the model has sent, and no more, and its stream ends.
 func TestTheClientHangsUp(t *testing.T) {
 	l := defaults
 	l.streams = 1
@@ -174,7 +174,7 @@ func TestTheClientHangsUp(t *testing.T) {
 	mustHaveEnded(t, p.limiter)
 }
 
-// An answer that breaks off does not look like a whole one, and what was used of it is charged.
+// An answer that breaks off does not look complete, and the tokens used by it are charged.
 func TestTheModelBreaksOff(t *testing.T) {
 	p, url := start(t, defaults, 0)
 	model, stopModel, err := startModel(5 * time.Millisecond)
@@ -194,7 +194,7 @@ func TestTheModelBreaksOff(t *testing.T) {
 	}
 }
 
-// What no request could be made with is told at the start.
+// Flags with which no request could be made are reported at the start.
 func TestWrongFlags(t *testing.T) {
 	limiter, stop, err := connect.Limiter("")
 	if err != nil {
@@ -219,7 +219,7 @@ func mustHaveEnded(t *testing.T, l *tiered.Limiter) {
 	eventually(t, "nothing is held", func() bool { s := l.Stats(); return s.Holds.Open == 0 && s.Holds.Unsettled == 0 })
 }
 
-// launch starts the program as a process of its own.
+// launch starts the program in a process of its own.
 func launch(t *testing.T, args ...string) (program *exec.Cmd, url string) {
 	t.Helper()
 	program = exec.Command(os.Args[0], append([]string{"-addr", "127.0.0.1:0"}, args...)...)
@@ -240,9 +240,9 @@ func launch(t *testing.T, args ...string) (program *exec.Cmd, url string) {
 	return program, "http://" + strings.TrimSpace(strings.TrimPrefix(line, "listening on "))
 }
 
-// A process that is killed in the middle of streams leaves nothing behind: its streams are free within their
-// TTL and a second, and what it held ends as the rules say, within its life and a second: the tokens of the
-// minute are given back, those of the budget stay charged.
+// A process that is killed in the middle of streams leaves nothing behind. Its streams are free within
+// their TTL plus a second. Its holds end as the rules say, within their life plus a second: the tokens
+// of the minute are given back, and those of the budget stay charged.
 func TestKilledInTheMiddleOfStreams(t *testing.T) {
 	l := defaults
 	l.streams, l.life, l.slotTTL = 2, 3*time.Second, 2*time.Second
@@ -269,7 +269,7 @@ func TestKilledInTheMiddleOfStreams(t *testing.T) {
 	}
 	const held = 2 * 202
 	mustDeny(t, url, 10, "streams")
-	// Holds are extended while the answers stream, and streams are kept.
+	// Holds are extended while the answers stream, and streams stay held.
 	for time.Since(began) < l.life+time.Second {
 		if a, b := free(t, watched.tokens, tenant), free(t, watched.streams, tenant); a != l.tokens-held || b != 0 {
 			t.Fatalf("after %v %d tokens and %d streams are free", time.Since(began), a, b)
@@ -287,7 +287,7 @@ func TestKilledInTheMiddleOfStreams(t *testing.T) {
 	}
 
 	_, url = launch(t, args...)
-	// free within: no look at it that begins later finds it held.
+	// The loop fails if a check that begins after the given time still finds units held.
 	freeWithin := func(what string, r *tiered.Rule, all int64, within time.Duration) {
 		t.Helper()
 		for {
@@ -308,7 +308,7 @@ func TestKilledInTheMiddleOfStreams(t *testing.T) {
 		t.Errorf("%d tokens of the budget are charged, want the %d that were held", used, held)
 	}
 
-	// It goes on as if nothing had been.
+	// The new process continues as if nothing had happened.
 	for range 2 {
 		streams = append(streams, must(t, url, "hello you", 100_000))
 	}
@@ -319,7 +319,7 @@ func TestKilledInTheMiddleOfStreams(t *testing.T) {
 	eventually(t, "the streams end", func() bool { return free(t, watched.streams, tenant) == 2 })
 }
 
-// One request, on no Redis.
+// One request, without a Redis.
 func Example() {
 	limiter, stop, err := connect.Limiter("")
 	if err != nil {

@@ -1,10 +1,10 @@
 // Command llm is a proxy in front of a language model that streams its answers. Four limits are taken
-// in one call, all or none: requests per minute, tokens per minute, and streams at a time, of each
-// tenant; and tokens per calendar month, of each organisation. The model is a stand-in inside
+// in one call, all or none. Three are per tenant: requests per minute, tokens per minute, and streams
+// at a time. The fourth is tokens per calendar month, per organization. The model is a stand-in inside
 // the program.
 //
-// Start it in several terminals with the same -redis, and kill one (kill -9) while it streams: its
-// streams are free for the others after -slot-ttl.
+// Start the program in several terminals with the same -redis, and kill one process (kill -9) while it
+// streams: its streams are free for the others after -slot-ttl.
 package main
 
 import (
@@ -42,12 +42,13 @@ func main() {
 }
 
 func run(addr, redis string, pause time.Duration, l limits) error {
-	// Who waits seconds for an answer can wait for Redis, rather than be decided without it.
+	// A client that waits seconds for an answer can also wait for Redis. That is better than a decision
+	// without Redis.
 	limiter, stop, err := connect.Limiter(redis, tiered.Deadline(time.Second))
 	if err != nil {
 		return err
 	}
-	defer stop() // which makes the settlements that wait
+	defer stop() // sends the settlements that are still waiting
 	model, stopModel, err := startModel(pause)
 	if err != nil {
 		return err
@@ -73,7 +74,8 @@ func run(addr, redis string, pause time.Duration, l limits) error {
 		return err
 	case <-interrupted.Done():
 	}
-	// Streams may come to their end. Those that do not are cut off, and settled with what they took.
+	// Streams may come to their end. Those that do not end in time are cut off, and settled with what
+	// they used.
 	patience, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
 	if err := server.Shutdown(patience); errors.Is(err, context.DeadlineExceeded) {

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// startModel starts a stand-in for a language model, on a port of this machine. It says the words of the prompt
-// over and over, a pause before each, as server-sent events; and none for an empty prompt, which it refuses.
+// startModel starts a stand-in for a language model, on a port of this machine. It streams the words of
+// the prompt over and over as server-sent events, with a pause before each. It refuses an empty prompt.
 func startModel(pause time.Duration) (url string, stop func(), err error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

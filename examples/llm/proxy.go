@@ -22,10 +22,10 @@ import (
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
-// limits are what a tenant, or for the budget an organisation, may have.
+// limits are the limits of a tenant; budget is the limit of an organization.
 type limits struct {
 	requests, tokens, budget, streams int64
-	expected                          int64 // tokens of an answer
+	expected                          int64 // the expected number of tokens in an answer
 	life, slotTTL                     time.Duration
 }
 
@@ -39,11 +39,11 @@ type proxy struct {
 	limiter                           *tiered.Limiter
 	requests, tokens, budget, streams *tiered.Rule
 	limits                            limits
-	model                             string         // its URL
-	underWay                          sync.WaitGroup // requests
+	model                             string         // URL of the model
+	underWay                          sync.WaitGroup // counts the requests under way
 }
 
-// shortestLife and longestLife are what a hold may last.
+// shortestLife and longestLife are the bounds of how long a hold may last.
 const shortestLife, longestLife = 100 * time.Millisecond, 24 * time.Hour
 
 func newProxy(limiter *tiered.Limiter, l limits, model string) (*proxy, error) {
@@ -56,8 +56,8 @@ func newProxy(limiter *tiered.Limiter, l limits, model string) (*proxy, error) {
 	p := &proxy{limiter: limiter, limits: l, model: model}
 	var errs [4]error
 	p.requests, errs[0] = limiter.Rule("requests", limit.PerMinute(l.requests))
-	// If this process dies, what it held of a minute is given back: its answers went nowhere. But the model's
-	// owner sends a bill for them, so that the budget keeps the estimate.
+	// If this process dies, the units that it held of tokens are given back, because its answers
+	// reached nobody. But the model's owner sends a bill for them, so budget keeps the estimate.
 	p.tokens, errs[1] = limiter.Rule("tokens", limit.PerMinute(l.tokens), tiered.Unsettled(tiered.GiveBack))
 	p.budget, errs[2] = limiter.Rule("budget", limit.PerCalendar(l.budget, limit.CalendarMonth, time.UTC), tiered.Unsettled(tiered.Keep))
 	p.streams, errs[3] = limiter.Rule("streams", limit.Concurrent(l.streams), tiered.SlotTTL(l.slotTTL))
@@ -70,11 +70,11 @@ func (p *proxy) routes() http.Handler {
 	return mux
 }
 
-// complete has the model complete the prompt in the body, with ?max= tokens at most.
+// complete lets the model complete the prompt in the body, with at most ?max= tokens.
 func (p *proxy) complete(w http.ResponseWriter, r *http.Request) {
 	p.underWay.Add(1)
 	defer p.underWay.Done()
-	tenant := r.Header.Get("X-Tenant") // stands for authentication of yours
+	tenant := r.Header.Get("X-Tenant") // stands for your own authentication
 	organisation, _, found := strings.Cut(tenant, "/")
 	if !found || organisation == "" {
 		http.Error(w, "who are you? X-Tenant: organisation/tenant", http.StatusUnauthorized)
@@ -103,16 +103,16 @@ func (p *proxy) complete(w http.ResponseWriter, r *http.Request) {
 	case errors.Is(err, limit.ErrCostExceedsLimit):
 		http.Error(w, "larger than what is ever granted", http.StatusRequestEntityTooLarge)
 		return
-	case err != nil: // the client has gone, or the program ends
+	case err != nil: // the client has gone, or the program is ending
 		http.Error(w, "not now", http.StatusServiceUnavailable)
 		return
 	case grants == nil:
 		deny(w, requests, decisions)
 		return
 	}
-	// The client may hang up at any time. What it took is settled all the same.
+	// The client may hang up at any time. What the client used is settled in any case.
 	always := context.WithoutCancel(r.Context())
-	defer grants.End(always) // gives all back if the model took nothing; after Settle it does nothing
+	defer grants.End(always) // gives everything back if the model used nothing; does nothing after Settle
 	used, broken := p.pass(w, r, prompt, most, grants)
 	if used > 0 {
 		if err := grants.Settle(always, used); err != nil {
@@ -121,14 +121,15 @@ func (p *proxy) complete(w http.ResponseWriter, r *http.Request) {
 	}
 	if broken != nil && r.Context().Err() == nil { // the client is still there
 		log.Print("an answer was cut off: ", broken)
-		panic(http.ErrAbortHandler) // so that it is not taken for a whole one
+		panic(http.ErrAbortHandler) // so that the client does not take the answer for a complete one
 	}
 }
 
-// errStreamLost cuts an answer off whose place among those at a time others may have by now.
+// errStreamLost cuts off an answer whose stream slot may belong to another process by now.
 var errStreamLost = errors.New("its stream is lost")
 
-// pass passes the model's answer on, and returns how many tokens were used, and what broke the answer off.
+// pass passes the model's answer on. It returns the number of tokens used, and the error that cut the
+// answer off.
 func (p *proxy) pass(w http.ResponseWriter, r *http.Request, prompt []byte, most int64, grants tiered.Grants) (used int64, broken error) {
 	ctx, cancel := context.WithCancelCause(r.Context())
 	defer cancel(nil)
@@ -157,7 +158,7 @@ func (p *proxy) pass(w http.ResponseWriter, r *http.Request, prompt []byte, most
 		if !isToken {
 			continue
 		}
-		used++ // whether or not it reaches the client
+		used++ // counted whether or not the token reaches the client
 		fmt.Fprintf(w, "data: %s\n\n", event)
 		if err := out.Flush(); err != nil {
 			return used, err
@@ -169,12 +170,12 @@ func (p *proxy) pass(w http.ResponseWriter, r *http.Request, prompt []byte, most
 	return used, nil
 }
 
-// keep keeps what is held for as long as the answer streams. It ends the answer if the stream is lost, as after a
-// pause of this process: others may have it then.
+// keep extends the holds for as long as the answer streams. It ends the answer if the stream's slot is
+// lost, for example after a pause of this process: another process may then have the slot.
 func (p *proxy) keep(ctx context.Context, end func(error), grants tiered.Grants) {
 	again := time.NewTicker(p.limits.life / 3)
 	defer again.Stop()
-	told := "" // what went wrong last
+	told := "" // the last error that was logged
 	for {
 		select {
 		case <-ctx.Done():
@@ -183,8 +184,8 @@ func (p *proxy) keep(ctx context.Context, end func(error), grants tiered.Grants)
 			end(errStreamLost)
 			return
 		case <-again.C:
-			// There are two more attempts before the end. A hold that ends all the same is settled as any other:
-			// what was used is charged.
+			// There are two more attempts before the hold ends. A hold that ends nevertheless is
+			// settled like any other: the units that were used are charged.
 			if err := grants.Extend(ctx, p.limits.life); err != nil && ctx.Err() == nil && told != err.Error() {
 				told = err.Error()
 				log.Print("extending: ", err)
@@ -193,7 +194,7 @@ func (p *proxy) keep(ctx context.Context, end func(error), grants tiered.Grants)
 	}
 }
 
-// deny says which limits denied, and when to ask again.
+// deny tells the client which limits denied the request, and when to try again.
 func deny(w http.ResponseWriter, requests []tiered.Request, decisions []limit.Decision) {
 	var by []string
 	var after time.Duration
@@ -208,7 +209,7 @@ func deny(w http.ResponseWriter, requests []tiered.Request, decisions []limit.De
 	_ = json.NewEncoder(w).Encode(map[string]any{"denied_by": by})
 }
 
-// mostTokens is how many tokens an answer may have.
+// mostTokens returns the largest number of tokens that the answer may have.
 func mostTokens(query url.Values) (int64, error) {
 	text := query.Get("max")
 	if text == "" {
@@ -221,5 +222,5 @@ func mostTokens(query url.Values) (int64, error) {
 	return n, nil
 }
 
-// countTokens stands for a tokenizer: words are tokens.
+// countTokens stands for a tokenizer: each word is a token.
 func countTokens(prompt []byte) int64 { return int64(len(bytes.Fields(prompt))) }

@@ -1,6 +1,5 @@
-// Command login protects passwords from being guessed: 3 failures in 15 minutes for an
-// account, 10 for an address, counted exactly. While Redis cannot be reached, nobody
-// gets in.
+// Command login protects passwords from being guessed. It allows 3 failures in 15 minutes per account
+// and 10 per address, counted exactly. While Redis cannot be reached, nobody can log in.
 package main
 
 import (
@@ -40,7 +39,7 @@ func main() {
 	limits, err := httplimit.New(limiter,
 		httplimit.Limit(perAccount, account, httplimit.Settle(failure)),
 		httplimit.Limit(perAddress, httplimit.ClientAddress, httplimit.Settle(failure)),
-		httplimit.Headers(httplimit.NoHeaders), // who guesses need not know what is left
+		httplimit.Headers(httplimit.NoHeaders), // an attacker need not know what is left
 	)
 	if err != nil {
 		log.Fatal(err)
@@ -51,15 +50,16 @@ func main() {
 	log.Fatal(http.ListenAndServe(*addr, mux))
 }
 
-// account is whom somebody wants to log in as, however they write it. Anyone can fail for another's account,
-// and so lock it: where that is worse than guessing, limit addresses only.
+// account returns the account that somebody wants to log in to, however they write its name. Anyone can
+// cause failures for another person's account, and so lock it. If locked accounts are worse than
+// guessing, limit addresses only.
 func account(r *http.Request) string {
 	r.Body = http.MaxBytesReader(nil, r.Body, 10_000)
 	return strings.ToLower(strings.TrimSpace(r.PostFormValue("user")))
 }
 
-// failure is what an attempt costs in the end: one unit is reserved, and given back to
-// who knew the password.
+// failure returns what an attempt costs in the end. One unit is reserved, and given back if the
+// password was right.
 func failure(_ *http.Request, response httplimit.Response) int64 {
 	if response.Status == http.StatusOK {
 		return 0

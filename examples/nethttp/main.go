@@ -1,5 +1,4 @@
-// Command nethttp limits a handler of net/http by the client's address, also behind
-// reverse proxies.
+// Command nethttp limits a handler of net/http by the client's address, also behind reverse proxies.
 package main
 
 import (

@@ -1,6 +1,6 @@
-// Command observed limits a handler and lets itself be watched: Prometheus metrics at
-// /metrics, changes of state in the log, and, with -trace, every command sent to Redis
-// as a span of OpenTelemetry.
+// Command observed limits a handler and shows how to observe the limiter: Prometheus metrics at
+// /metrics, changes of state in the log, and, with -trace, every command sent to Redis as a span of
+// OpenTelemetry.
 package main
 
 import (
@@ -32,14 +32,15 @@ func main() {
 	traced := flag.Bool("trace", false, "print the spans of commands to Redis")
 	flag.Parse()
 	logger := slog.New(slog.NewJSONHandler(os.Stderr, nil))
-	tiered.LogOfRedis(logger) // as tiered.Open would, before the client is made
+	tiered.LogOfRedis(logger) // as tiered.Open would do, before the client is made
 
 	options, stop, err := connect.Options(*redisURL)
 	if err != nil {
 		log.Fatal(err)
 	}
 	defer stop()
-	// What tiered.Open would set; here the client is our own, to have it traced.
+	// tiered.Open would make these settings. Here the client is the program's own, so that it can be
+	// traced.
 	options.ContextTimeoutEnabled = true
 	options.MaxRetries = -1
 	options.DialTimeout, options.DialerRetries = time.Second, 1
@@ -58,7 +59,7 @@ func main() {
 	defer limiter.Close()
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(promlimit.NewCollector(limiter))
-	// A tenth of the clients is also counted exactly, to see how far the counter is off.
+	// A tenth of the clients is also counted exactly, which shows how far off the counter is.
 	search, err := limiter.Rule("search", limit.PerMinute(60), tiered.Use(limit.SlidingCounter(16, limit.Strict)), tiered.Shadow(0.1))
 	if err != nil {
 		log.Fatal(err)
@@ -77,8 +78,8 @@ func main() {
 	log.Fatal(server.ListenAndServe())
 }
 
-// trace has every command that the client sends traced, without its arguments: they
-// hold the keys, which may be names of users.
+// trace makes the client trace every command that it sends. Arguments are left out, because they
+// contain the keys, which may be names of users.
 func trace(client redis.UniversalClient) error {
 	exporter, err := stdouttrace.New()
 	if err != nil {

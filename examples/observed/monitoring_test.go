@@ -23,9 +23,9 @@ import (
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
-// Four instances of this program under load, a real Prometheus with the alert rules of
-// docs/monitoring, and Redis stopped and continued: every query of the dashboard gets
-// data, the outage is alerted, and nothing is before it.
+// Four instances of this program run under load, with a real Prometheus and the alert rules of
+// docs/monitoring. Redis is stopped and continued. Every query of the dashboard gets data, the outage
+// raises its alert, and there is no alert before it.
 func TestMonitoringOfAFleet(t *testing.T) {
 	server := redistest.Start(t)
 	program := filepath.Join(t.TempDir(), "observed")
@@ -68,8 +68,8 @@ func TestMonitoringOfAFleet(t *testing.T) {
 	})
 }
 
-// checkDashboard asks Prometheus every query of the dashboard, as Grafana would with
-// all jobs and rules selected.
+// checkDashboard sends every query of the dashboard to Prometheus, as Grafana would with all jobs and
+// rules selected.
 func checkDashboard(t *testing.T, p *scraper) {
 	t.Helper()
 	content, err := os.ReadFile("../../docs/monitoring/dashboard.json")
@@ -97,7 +97,7 @@ func checkDashboard(t *testing.T, p *scraper) {
 		}
 		for _, target := range panel.Targets {
 			asked++
-			if strings.Contains(target.Expr, "tierlimit_rules_file") { // which this program does not have
+			if strings.Contains(target.Expr, "tierlimit_rules_file") { // this program has no rules file
 				if _, err := p.query(variables.Replace(target.Expr)); err != nil {
 					t.Errorf("panel %q: %s: %v", panel.Title, target.Expr, err)
 				}
@@ -122,8 +122,8 @@ func checkDashboard(t *testing.T, p *scraper) {
 	t.Logf("%d queries of the dashboard asked", asked)
 }
 
-// load sends 200 requests a second, by 200 clients of which a few send most, until the
-// test ends.
+// load sends 200 requests a second until the test ends. They come from 200 clients, a few of which send
+// most requests.
 func load(t *testing.T, fleet []string) {
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -147,7 +147,7 @@ func load(t *testing.T, fleet []string) {
 				t.Error(err)
 				return
 			}
-			if i%100 != 1 { // now and then somebody does not say who he is
+			if i%100 != 1 { // some requests do not name their client
 				request.Header.Set("X-Client", fmt.Sprint("client-", name))
 			}
 			if response, err := http.DefaultClient.Do(request); err == nil {
@@ -225,7 +225,7 @@ func (p *scraper) query(expr string) ([]series, error) {
 	return result, err
 }
 
-// has returns an error unless a query has so many series.
+// has returns an error unless a query returns the given number of series.
 func (p *scraper) has(expr string, want int) error {
 	result, err := p.query(expr)
 	if err == nil && len(result) != want {
@@ -234,7 +234,7 @@ func (p *scraper) has(expr string, want int) error {
 	return err
 }
 
-// alerts is the state of each alert that is pending or firing.
+// alerts returns the state of each alert that is pending or firing.
 func (p *scraper) alerts(t *testing.T) map[string]string {
 	t.Helper()
 	var data struct {
@@ -256,8 +256,8 @@ func (p *scraper) alerts(t *testing.T) map[string]string {
 	return states
 }
 
-// expected are the alerts that this load deserves: some clients send far too much, and
-// some requests have no key.
+// expected matches the alerts that this load causes by itself: some clients send far too much, and some
+// requests have no key.
 var expected = regexp.MustCompile(`^Tierlimit(RuleDeniesMost|CallsAreMistaken)$`)
 
 func (p *scraper) alerted(t *testing.T, name, state string) error {
@@ -291,7 +291,7 @@ func freeAddress(t *testing.T) string {
 	return listener.Addr().String()
 }
 
-// waitFor waits until the condition has no error.
+// waitFor waits until the condition returns no error.
 func waitFor(t *testing.T, what string, condition func() error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)

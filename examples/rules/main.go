@@ -1,5 +1,4 @@
-// Command rules takes its limits from a file, and follows the file's changes while it
-// runs.
+// Command rules takes its limits from a file, and applies changes of the file while it runs.
 package main
 
 import (
@@ -46,7 +45,8 @@ func main() {
 	log.Fatal(http.ListenAndServe(*addr, mux))
 }
 
-// limitsOf is a middleware that holds each tenant to what the file now says of it.
+// limitsOf returns a middleware that gives each tenant the limit that the file has for it at the time
+// of the request.
 func limitsOf(limiter *tiered.Limiter, rules *rulesfile.Rules, name string) (func(http.Handler) http.Handler, error) {
 	rule, err := rules.Rule(name)
 	if err != nil {
@@ -55,7 +55,7 @@ func limitsOf(limiter *tiered.Limiter, rules *rulesfile.Rules, name string) (fun
 	return httplimit.New(limiter, httplimit.Limit(rule.For(""), tenant, httplimit.RuleForKey(rule.For)))
 }
 
-// tenant stands for authentication of yours: anyone may say who they are.
+// tenant stands for your own authentication: here anyone may claim to be anyone.
 func tenant(r *http.Request) string { return r.Header.Get("Tenant") }
 
 func say(text string) http.Handler {

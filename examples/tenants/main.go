@@ -1,5 +1,5 @@
-// Command tenants gives each tenant a quota for all endpoints, by their plan, and one
-// expensive endpoint a limit besides. A request is charged to both or to none.
+// Command tenants gives each tenant a quota for all endpoints, by the tenant's plan. One expensive
+// endpoint also has a limit of its own. A request is charged to both limits or to neither.
 package main
 
 import (
@@ -38,7 +38,7 @@ func main() {
 		log.Fatal(err)
 	}
 
-	// The tenant's quota, by its plan: an export takes 10 of it.
+	// The tenant's quota, by the tenant's plan. An export takes 10 units of it.
 	quota := func(cost int64) httplimit.Option {
 		return httplimit.Limit(free, httplimit.Principal(tenantOf),
 			httplimit.Cost(func(*http.Request) int64 { return cost }),
@@ -66,13 +66,13 @@ func main() {
 
 type tenantKey struct{}
 
-// tenantOf is the tenant that authentication found.
+// tenantOf returns the tenant that was authenticated.
 func tenantOf(ctx context.Context) string {
 	tenant, _ := ctx.Value(tenantKey{}).(string)
 	return tenant
 }
 
-// authenticated stands for authentication of yours: the password is not checked here.
+// authenticated stands for your own authentication: the password is not checked here.
 func authenticated(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		tenant, _, ok := r.BasicAuth()

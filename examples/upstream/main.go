@@ -1,6 +1,6 @@
-// Command upstream is a job that spends the daily quota of a service it calls: 60 units
-// a day, a list costs 1 and a detail 5. One worker per region does so at the same time,
-// each as a process of its own would; together they use what there is, and no more.
+// Command upstream is a job that spends the daily quota of a service it calls: 60 units a day, of which
+// a list costs 1 and a detail 5. One worker per region spends it at the same time, as if each were a
+// process of its own. Together they use exactly what is left of the quota.
 package main
 
 import (
@@ -32,7 +32,7 @@ func main() {
 		log.Fatal(err)
 	}
 	defer stop()
-	// Quotas that are sold by the day begin at midnight somewhere.
+	// Quotas that are sold by the day begin at midnight in some time zone.
 	quota, err := limiter.Rule("weather-api", limit.PerCalendar(dailyQuota, limit.CalendarDay, time.UTC))
 	if err != nil {
 		log.Fatal(err)
@@ -57,7 +57,7 @@ func main() {
 	fmt.Printf("the service counted %d of %d units\n", spent.Load(), dailyQuota)
 }
 
-// cost is what the service counts for a call.
+// cost returns what the service counts for a call.
 func cost(r *http.Request) int64 {
 	if strings.HasPrefix(r.URL.Path, "/detail/") {
 		return 5
@@ -101,7 +101,7 @@ func get(client *http.Client, url string) error {
 	return nil
 }
 
-// weatherService stands for the service of somebody else. It counts what it is asked.
+// weatherService stands for another company's service. It counts the units of the calls that it gets.
 func weatherService() (*httptest.Server, *atomic.Int64) {
 	var spent atomic.Int64
 	return httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {

@@ -2,7 +2,7 @@ package conformance
 
 import (
 	"time"
-	_ "time/tzdata" // wherever the suite runs
+	_ "time/tzdata" // because the suite may run where the system has no zones
 
 	"pgregory.net/rapid"
 
@@ -11,8 +11,8 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// calendar: windows of the calendar, in zones that change their clocks at night, at
-// midnight, by half an hour, or not at all.
+// calendar checks windows of the calendar, in zones that change their clocks at night, at midnight, by half an
+// hour, or not at all.
 func (s suite) calendar(t *rapid.T) {
 	zone, err := time.LoadLocation(rapid.SampledFrom([]string{
 		"UTC", "Europe/Berlin", "America/Havana", "Australia/Lord_Howe", "Asia/Kathmandu", "Pacific/Apia",

@@ -11,15 +11,15 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// drawChanged draws all algorithms equally often; counters mostly of few sub-windows, all of which may
-// have units.
+// drawChanged draws each algorithm equally often. Its counters mostly have few sub-windows, so that all of them may
+// hold units.
 var drawChanged = rapid.OneOf(rapid.SampledFrom([]limit.Algorithm{
 	limit.GCRA(), limit.SlidingLog(), limit.SlidingLogZSet(), limit.FixedWindow(),
 	limit.SlidingCounter(1, limit.Estimate), limit.SlidingCounter(3, limit.Strict), limit.SlidingCounter(8, limit.Estimate),
 }), drawAlgorithm)
 
-// changes: a rule gets another algorithm while its key is in use, and what is asked then
-// is asked at the moments at which the past that went over makes a difference.
+// changes checks rules that get another algorithm while their key is in use. Its requests come at moments at which
+// the past that the new algorithm inherits makes a difference.
 func (s suite) changes(t *rapid.T) {
 	h := &history{key: s.newKey()}
 	ask := func(now int64, operation int, cost int64) (out model.Outcome) {
@@ -44,7 +44,7 @@ func (s suite) changes(t *rapid.T) {
 		h.use(t, l, a)
 		steady, some := rapid.Bool().Draw(t, "steady"), rapid.SampledFrom([]int64{1 + quota/20, 1 + quota/4}).Draw(t, "units of each")
 		for range rapid.IntRange(1, 8).Draw(t, "requests") {
-			if steady { // so that units lie in many sub-windows, and some are older than a shorter window
+			if steady { // puts units in many sub-windows, some of them older than a shorter window
 				now += h.window() / 10
 				last = ask(now, lua.Take, min(some, h.algorithm.Capacity(h.limit)))
 				continue

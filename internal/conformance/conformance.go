@@ -16,7 +16,7 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// Backend decides entries: [remote.Script] does.
+// Backend decides entries, as [remote.Script] does.
 type Backend interface {
 	// Run decides all entries, in order, at the given virtual time in microseconds
 	// since the Unix epoch, or on the backend's own clock if that is 0, and returns a reply
@@ -24,12 +24,11 @@ type Backend interface {
 	Run(ctx context.Context, entries []remote.Entry, clock int64) ([]remote.Reply, error)
 }
 
-// epoch is where virtual time starts: an odd moment of 2026.
+// epoch is the start of virtual time: an odd moment of 2026.
 const epoch = 1_790_123_456_789_012
 
-// Test runs the whole suite against a backend, as subtests of t. It uses keys
-// that no earlier run has used and leaves them behind. The number of random cases is
-// rapid's: -rapid.checks, or RAPID_CHECKS.
+// Test runs the whole suite against a backend, as subtests of t. It uses keys that no earlier run has used, and
+// leaves them behind. rapid chooses the number of random cases: -rapid.checks, or RAPID_CHECKS.
 func Test(t *testing.T, backend Backend) {
 	s := suite{backend: backend, prefix: "conformance:" + rand.Text()[:8] + ":", keys: new(atomic.Int64)}
 	t.Run("one by one", func(t *testing.T) { rapid.Check(t, s.oneByOne) })
@@ -57,7 +56,7 @@ type suite struct {
 	keys    *atomic.Int64
 }
 
-// newKey is a key that nobody has used. All keys share a Cluster slot.
+// newKey returns a key that has not been used. All keys share a Cluster slot.
 func (s suite) newKey() string { return fmt.Sprintf("{%s}%d", s.prefix, s.keys.Add(1)) }
 
 func (s suite) run(t *rapid.T, entries []remote.Entry, now int64) []remote.Reply {
@@ -71,7 +70,7 @@ func (s suite) run(t *rapid.T, entries []remote.Entry, now int64) []remote.Reply
 	return replies
 }
 
-// oneByOne: every field of every decision about a key equals the model's.
+// oneByOne checks that every field of every decision about a key equals the model's.
 func (s suite) oneByOne(t *rapid.T) {
 	h := newHistory(t, s.newKey())
 	now := epoch + rapid.Int64Range(0, 10*h.window()).Draw(t, "start")
@@ -86,15 +85,15 @@ func (s suite) oneByOne(t *rapid.T) {
 	}
 }
 
-// onRedisClock: so it does on the server's own clock, where a single entry has a way of its
-// own. The limit does not change meanwhile: keys expire when they no longer matter to the limits
-// they were used under, and models do not.
+// onRedisClock checks the same on the server's own clock, where a single entry takes a short path of its own. The
+// limit does not change meanwhile: keys expire when they no longer matter to the limits they were used under,
+// whereas models do not.
 func (s suite) onRedisClock(t *rapid.T) {
 	h := newHistory(t, s.newKey())
-	if rapid.Bool().Draw(t, "small") { // of which settlements are decided straight through, too
+	if rapid.Bool().Draw(t, "small") { // settlements of small limits are decided straight through, too
 		h = &history{key: h.key, givesBack: h.givesBack}
 		a, quota := drawPlainAlgorithm.Draw(t, "small algorithm"), rapid.Int64Range(1, 60).Draw(t, "small quota")
-		// A unit of GCRA takes a whole number of µs; or it does not, and many or only two of them do.
+		// A unit of GCRA takes a whole number of µs; or only several units do: many of them, or only two.
 		odd := rapid.SampledFrom([]int64{0, 7, quota / 2}).Draw(t, "odd")
 		h.use(t, limit.Per(quota, time.Duration(quota*1_000_000+odd)*time.Microsecond).WithBurst(quota), a)
 	}
@@ -107,7 +106,7 @@ func (s suite) onRedisClock(t *rapid.T) {
 		switch {
 		case what == 0:
 			e, expect = h.entry(t, lua.Take, cost)
-		case what == 1 || h.window() < 1_000_000: // within which a slow script may see a key expire
+		case what == 1 || h.window() < 1_000_000: // so short that a key may expire while a slow script runs
 			e, expect = h.counted(t, cost)
 		default:
 			e, expect = h.drawHold(t, cost)
@@ -120,8 +119,8 @@ func (s suite) onRedisClock(t *rapid.T) {
 	}
 }
 
-// batches: a batch gives the decisions of serving its entries one by one in order,
-// with keys that come again, and mixed algorithms.
+// batches checks that a batch leads to the same decisions as its entries one by one, in order, with repeated keys
+// and mixed algorithms.
 func (s suite) batches(t *rapid.T) {
 	histories := make([]*history, rapid.IntRange(1, 5).Draw(t, "keys"))
 	for i := range histories {
@@ -147,8 +146,8 @@ func (s suite) batches(t *rapid.T) {
 	}
 }
 
-// groups: the entries of a group are charged all or none (law 9), and its
-// neighbours as if it had come alone.
+// groups checks that the entries of a group are charged all or none (law 9), and that neighboring entries are
+// decided as if each had come alone.
 func (s suite) groups(t *rapid.T) {
 	histories := make([]*history, 4)
 	for i := range histories {
@@ -168,7 +167,7 @@ func (s suite) groups(t *rapid.T) {
 					Key:   h.key,
 					Rule:  h.rule,
 					Cost:  rapid.OneOf(rapid.Int64Range(1, min(3, capacity)), rapid.Int64Range(1, capacity)).Draw(t, "cost"),
-					Group: group % 3, // the last "group" is 0: entries on their own
+					Group: group % 3, // the last "group" is 0: independent entries
 				})
 			}
 		}
@@ -206,7 +205,7 @@ func checkGroup(t *rapid.T, now int64, entries []remote.Entry, of []*history, re
 	}
 }
 
-// outcome is a reply in the model's terms.
+// outcome converts a reply to the model's terms.
 func outcome(r remote.Reply) model.Outcome {
 	return model.Outcome{
 		Allowed:    r.Status == remote.Allowed,

@@ -26,7 +26,7 @@ var drawAlgorithm = rapid.Custom(func(t *rapid.T) limit.Algorithm {
 	return limit.SlidingCounter(k, rapid.SampledFrom([]limit.Rounding{limit.Estimate, limit.Strict}).Draw(t, "rounding"))
 })
 
-// drawLimit draws small limits mostly, and odd and huge ones too.
+// drawLimit draws mostly small limits, and also odd and huge ones.
 func drawLimit(a limit.Algorithm) *rapid.Generator[limit.Limit] {
 	return rapid.Custom(func(t *rapid.T) limit.Limit {
 		most := int64(limit.MaxQuota)
@@ -50,8 +50,8 @@ func drawLimit(a limit.Algorithm) *rapid.Generator[limit.Limit] {
 	})
 }
 
-// drawGap draws how far time moves between two requests: not at all, a little, to
-// about the edges of sub-windows and windows, or past them; and now and then back.
+// drawGap draws how far time moves between two requests: not at all, a little, to about the edges of sub-windows
+// and windows, past them, and now and then back.
 func drawGap(t *rapid.T, window int64) int64 {
 	switch rapid.IntRange(0, 9).Draw(t, "gap") {
 	case 0, 1:
@@ -68,8 +68,8 @@ func drawGap(t *rapid.T, window int64) int64 {
 	return -rapid.Int64Range(1, 2*window).Draw(t, "back")
 }
 
-// drawPast draws units of the past, in any order: such as an instance grants by itself,
-// and many more; new, old, and too old to count.
+// drawPast draws units of the past, in any order: as many as an instance grants by itself, or many more; new, old,
+// or too old to count.
 func drawPast(capacity, window int64) *rapid.Generator[[]model.Past] {
 	one := rapid.Custom(func(t *rapid.T) model.Past {
 		return model.Past{

@@ -11,7 +11,7 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// hugePast charges units of the past: a few, or as many as can be said.
+// hugePast charges units of the past: a few, or as many as an entry can express.
 func (s suite) hugePast(t *testing.T, l limit.Limit, reference model.Model, e remote.Entry, now int64) {
 	t.Helper()
 	past := make([]model.Past, 17)
@@ -31,9 +31,9 @@ func (s suite) hugePast(t *testing.T, l limit.Limit, reference model.Model, e re
 	}
 }
 
-// hugeCounts is law 10 for counts, which the script may charge as one cost: the time that they
-// take together goes far beyond 2^53 parts of a µs. All come at the same time, so that a part
-// too much or too little makes a unit of difference. They come alone and beside another key.
+// hugeCounts checks law 10 for counts, which the script may charge as one cost: the time that all units take
+// together goes far beyond 2^53 parts of a µs. All units come at the same time, so that one part too many or too
+// few makes a difference of a unit. The counts come alone and beside another key.
 func (s suite) hugeCounts(t *testing.T) {
 	l := limit.Per(limit.MaxQuota-87, limit.MaxWindow-time.Microsecond).WithBurst(limit.MaxQuota - 87)
 	rule, err := remote.NewRule(l, limit.GCRA())
@@ -58,8 +58,8 @@ func (s suite) hugeCounts(t *testing.T) {
 					t.Fatal(err)
 				}
 				for i := range entries {
-					// To the model, units of one moment are the same one by one or together
-					// (TestUnitsOfOneMomentAddUp); one by one these would take it a minute.
+					// The model gives the same result for units of one moment whether they come one by one or
+					// together (TestUnitsOfOneMomentAddUp); one by one, these units would take it a minute.
 					if got, want := outcome(replies[i]), references[i].Decide(epoch, cost*count); got != want {
 						t.Fatalf("%d times %d units, key %d of %d:\ngot   %+v\nmodel %+v", count, cost, i+1, keys, got, want)
 					}
@@ -69,9 +69,8 @@ func (s suite) hugeCounts(t *testing.T) {
 	}
 }
 
-// hugeAndOdd is law 10 where it is hardest: products far above 2^53, intervals that
-// are no whole number of µs, prime windows and quotas. Every field equals the model's,
-// which computes with big integers.
+// hugeAndOdd checks law 10 where it is hardest: products far above 2^53, intervals that are not a whole number of
+// µs, prime windows and quotas. Every field equals the model's, which computes with big integers.
 func (s suite) hugeAndOdd(t *testing.T) {
 	year := limit.MaxWindow
 	for _, l := range []limit.Limit{

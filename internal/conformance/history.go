@@ -11,7 +11,7 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// history is what random tests do to one key: every operation, under limits and
+// history is the sequence of operations that random tests apply to one key: every operation, under limits and
 // algorithms that change.
 type history struct {
 	key       string
@@ -19,11 +19,11 @@ type history struct {
 	algorithm limit.Algorithm
 	rule      *remote.Rule
 	reference model.Model
-	charges   []charge         // that may be refunded
-	leases    []uint64         // asked for
-	sequences map[string]int64 // of the last Charge, by marker
-	holds     []uint64         // asked for
-	givesBack bool             // the rule does
+	charges   []charge         // charges that may be refunded
+	leases    []uint64         // IDs of the leases requested
+	sequences map[string]int64 // of the last Charge of each marker
+	holds     []uint64         // IDs of the holds requested
+	givesBack bool             // the rule gives back holds that have ended
 }
 
 type charge struct{ units, stamp int64 }
@@ -36,8 +36,7 @@ func newHistory(t *rapid.T, key string) *history {
 
 func (h *history) window() int64 { return h.limit.Window().Microseconds() }
 
-// change puts another rule in force: another limit, and now and then another
-// algorithm.
+// change puts another rule in force: another limit, and now and then another algorithm.
 func (h *history) change(t *rapid.T) {
 	if h.rule == nil || rapid.IntRange(0, 2).Draw(t, "other algorithm") == 0 {
 		h.algorithm = drawAlgorithm.Draw(t, "algorithm")
@@ -66,7 +65,7 @@ func (h *history) use(t *rapid.T, l limit.Limit, a limit.Algorithm) {
 	}
 }
 
-// draw draws the next entry; expect is what the model makes of it.
+// draw draws the next entry; expect runs it through the model.
 func (h *history) draw(t *rapid.T) (e remote.Entry, expect func(now int64) model.Outcome) {
 	if rapid.IntRange(0, 19).Draw(t, "change") == 0 {
 		h.change(t)
@@ -97,7 +96,7 @@ func (h *history) draw(t *rapid.T) (e remote.Entry, expect func(now int64) model
 	return h.entry(t, operation, cost)
 }
 
-// counted is an entry of several takes of that cost.
+// counted returns an entry of several takes of the given cost.
 func (h *history) counted(t *rapid.T, cost int64) (e remote.Entry, expect func(now int64) model.Outcome) {
 	if h.givesBack {
 		defer func() { expect = h.afterGivingBack(expect) }()
@@ -107,7 +106,7 @@ func (h *history) counted(t *rapid.T, cost int64) (e remote.Entry, expect func(n
 	return e, func(now int64) model.Outcome { return several(h.reference, now, e.Cost, e.Count) }
 }
 
-// entry is an entry of the given operation; a take if there is nothing to refund.
+// entry returns an entry of the given operation, or a take instead of a refund if there is no charge to refund.
 func (h *history) entry(t *rapid.T, operation int, cost int64) (e remote.Entry, expect func(now int64) model.Outcome) {
 	if h.givesBack {
 		defer func() { expect = h.afterGivingBack(expect) }()
@@ -136,7 +135,7 @@ func (h *history) entry(t *rapid.T, operation int, cost int64) (e remote.Entry, 
 	return e, func(now int64) model.Outcome { return h.reference.Decide(now, e.Cost) }
 }
 
-// drawLease makes the entry one that asks for a lease, and mostly ends an earlier one.
+// drawLease turns the entry into a request for a lease, which mostly ends an earlier lease.
 func (h *history) drawLease(t *rapid.T, e remote.Entry) (remote.Entry, func(now int64) model.Outcome) {
 	capacity := h.algorithm.Capacity(h.limit)
 	terms := model.Terms{
@@ -155,7 +154,7 @@ func (h *history) drawLease(t *rapid.T, e remote.Entry) (remote.Entry, func(now 
 	return e, func(now int64) model.Outcome { return h.reference.Lease(now, e.Cost, terms) }
 }
 
-// drawPast draws a Charge: a new one mostly, and repeats of those before.
+// drawPast draws a Charge: mostly a new one, and sometimes a repeat of an earlier one.
 func (h *history) drawPast(t *rapid.T) (e remote.Entry, expect func(now int64) model.Outcome) {
 	marker := rapid.SampledFrom([]string{"a", "b"}).Draw(t, "marker")
 	sequence := max(1, h.sequences[marker]+rapid.SampledFrom([]int64{1, 1, 1, 3, 0, -1}).Draw(t, "sequence"))
@@ -166,7 +165,7 @@ func (h *history) drawPast(t *rapid.T) (e remote.Entry, expect func(now int64) m
 	return e, func(now int64) model.Outcome { return h.reference.Charge(now, marker, sequence, past) }
 }
 
-// several is count decisions one after another, as one outcome.
+// several returns the outcome of count decisions made one after another.
 func several(reference model.Model, now, cost, count int64) model.Outcome {
 	all, granted := true, int64(0)
 	var last model.Outcome
@@ -179,7 +178,7 @@ func several(reference model.Model, now, cost, count int64) model.Outcome {
 	return last
 }
 
-// remember notes what was charged.
+// remember records the charge that an entry made.
 func (h *history) remember(e remote.Entry, r remote.Reply) {
 	switch {
 	case r.Granted == 0:

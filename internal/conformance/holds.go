@@ -11,7 +11,7 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// afterGivingBack is what is expected of an entry of a rule that first gives back what has ended.
+// afterGivingBack returns the expectation for an entry of a rule that first gives back holds that have ended.
 func (h *history) afterGivingBack(expect func(now int64) model.Outcome) func(now int64) model.Outcome {
 	return func(now int64) model.Outcome {
 		h.reference.GiveBack(now)
@@ -19,13 +19,13 @@ func (h *history) afterGivingBack(expect func(now int64) model.Outcome) func(now
 	}
 }
 
-// drawHold draws an entry that holds units, or is about a hold: one that was asked for, mostly.
+// drawHold draws an entry that holds units, or that is about a hold, mostly one that was requested before.
 func (h *history) drawHold(t *rapid.T, cost int64) (e remote.Entry, expect func(now int64) model.Outcome) {
 	e = remote.Entry{Key: h.key, Rule: h.rule, Cost: cost}
 	e.Operation = rapid.SampledFrom([]int{lua.Hold, lua.Hold, lua.HoldUpTo, lua.Settle, lua.Settle, lua.Settle, lua.Extend}).Draw(t, "about a hold")
 	terms := h.drawTerms(t)
 	if e.Operation == lua.Hold || e.Operation == lua.HoldUpTo || len(h.holds) == 0 {
-		// Some look like patterns of Lua, or like what stands beside another in the value.
+		// Some IDs look like patterns of Lua, or like bytes that are beside another ID in the value.
 		terms.ID = rapid.OneOf(rapid.Uint64Min(1), rapid.SampledFrom([]uint64{0x2525252525252525, 0x5b5b5b5b5b5b5b5b, 1 << 8, 1 << 16, 1 << 24})).Draw(t, "hold")
 		h.holds = append(h.holds, terms.ID)
 	} else if rapid.IntRange(0, 19).Draw(t, "none") > 0 {
@@ -45,20 +45,20 @@ func (h *history) drawHold(t *rapid.T, cost int64) (e remote.Entry, expect func(
 	}
 }
 
-// drawTerms draws those of a hold that has no id yet.
+// drawTerms draws the terms of a hold that has no ID yet.
 func (h *history) drawTerms(t *rapid.T) model.HoldTerms {
 	life := rapid.OneOf(rapid.Int64Range(1, h.window()), rapid.Int64Range(1, 3*h.window())).Draw(t, "life")
 	return model.HoldTerms{Life: min(lua.LongestHold, life), GivesBack: h.givesBack}
 }
 
-// holds: many holds of one key about the moments when they end, with a clock that steps back.
+// holds checks many holds of one key around the moments when they end, with a clock that steps back.
 func (s suite) holds(t *rapid.T) {
 	h := &history{key: s.newKey(), sequences: make(map[string]int64), givesBack: rapid.Bool().Draw(t, "gives back")}
 	a := drawAlgorithm.Draw(t, "algorithm")
 	quota := rapid.OneOf(rapid.Int64Range(1, 30), rapid.Int64Range(100, 3000)).Draw(t, "quota")
 	window := rapid.SampledFrom([]time.Duration{time.Second, time.Minute, time.Hour}).Draw(t, "window")
 	h.use(t, limit.Per(quota, window).WithBurst(quota), a)
-	now, ends := int64(epoch), int64(epoch) // of the hold asked for last
+	now, ends := int64(epoch), int64(epoch) // ends is the end of the hold requested last
 	for range rapid.IntRange(1, 60).Draw(t, "requests") {
 		now += rapid.OneOf(
 			rapid.Just(int64(0)), rapid.Int64Range(0, h.window()/20), rapid.Int64Range(0, h.window()),

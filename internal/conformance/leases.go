@@ -11,8 +11,8 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// leases: one lease after the other about the moments when they end, with a clock that
-// steps back and a key that is forgotten in between.
+// leases checks one lease after another around the moments when they end, with a clock that steps back and a key
+// that is forgotten in between.
 func (s suite) leases(t *rapid.T) {
 	a := drawAlgorithm.Draw(t, "algorithm")
 	l := limit.Per(rapid.Int64Range(10, 200).Draw(t, "quota"), 10*time.Second)

@@ -10,13 +10,13 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// member is a key that groups of all kinds of entries ask for.
+// member is a key that appears in groups of all kinds of entries.
 type member interface {
-	// alone draws an entry on its own, and of a group one that charges, holds or acquires
-	// units. expect is what the model makes of it.
+	// alone draws an independent entry. grouped draws an entry of a group, which charges, holds or acquires units.
+	// expect runs the entry through the model.
 	alone(t *rapid.T) (e remote.Entry, expect func(now int64) model.Outcome)
 	grouped(t *rapid.T) (e remote.Entry, expect func(now int64) model.Outcome)
-	// without is what expect returns, without its effects but those that a denied entry has too.
+	// without returns what expect returns, but undoes its effects except those that a denied entry has, too.
 	without(now int64, e *remote.Entry, expect func(now int64) model.Outcome) model.Outcome
 }
 
@@ -42,7 +42,7 @@ func (h *history) grouped(t *rapid.T) (remote.Entry, func(now int64) model.Outco
 
 func (h *history) without(now int64, e *remote.Entry, expect func(now int64) model.Outcome) model.Outcome {
 	if h.givesBack || e.Operation == lua.Hold {
-		h.reference.GiveBack(now) // what has ended, before anything is decided
+		h.reference.GiveBack(now) // holds that have ended, before anything is decided
 	}
 	kept := h.reference
 	h.reference = kept.Clone()
@@ -66,8 +66,8 @@ func (s *slotsHistory) without(now int64, _ *remote.Entry, expect func(now int64
 	return expect(now)
 }
 
-// mixedGroups: units that are charged for good, held for a time and acquired are so together or not
-// at all (law 9), while holds are settled, extended and given back, and slots released, in between.
+// mixedGroups checks that units which a group charges for good, holds for a time, or acquires are all charged or
+// none (law 9), while holds are settled, extended and given back, and slots are released, in between.
 func (s suite) mixedGroups(t *rapid.T) {
 	members := []member{
 		newHistory(t, s.newKey()), newHistory(t, s.newKey()), newHistory(t, s.newKey()),

@@ -16,8 +16,8 @@ var drawPlainAlgorithm = rapid.SampledFrom([]limit.Algorithm{
 	limit.SlidingCounter(1, limit.Estimate), limit.SlidingCounter(4, limit.Strict), limit.SlidingCounter(16, limit.Estimate),
 })
 
-// drawPlainLimit draws small limits, under which a unit of GCRA takes whole microseconds, mostly. Quotas
-// and windows that end in the byte of a % or a [ are there, which would be parts of a pattern in Lua.
+// drawPlainLimit draws small limits, under which a unit of GCRA mostly takes a whole number of microseconds. Some
+// quotas and windows end in the byte of a % or a [, which would be part of a pattern in Lua.
 func drawPlainLimit(t *rapid.T, a limit.Algorithm) limit.Limit {
 	interval := rapid.SampledFrom([]int64{1_000, 4_096, 65_536, 1_000_000, 1 << 24, 3_600_000_000, 1 << 36}).Draw(t, "interval")
 	quota := rapid.OneOf(rapid.Int64Range(1, 12), rapid.Int64Range(1, 60), rapid.SampledFrom([]int64{'%', '['})).Draw(t, "quota")
@@ -29,8 +29,8 @@ func drawPlainLimit(t *rapid.T, a limit.Algorithm) limit.Limit {
 	return l
 }
 
-// plain: the same for what most requests are, which the script decides in a way of its own; with now and
-// then something else between them.
+// plain checks the same for the most common requests, for which the script has a short path, with other operations
+// between them now and then.
 func (s suite) plain(t *rapid.T) {
 	histories := make([]*history, rapid.IntRange(1, 3).Draw(t, "keys"))
 	for i := range histories {
@@ -44,7 +44,7 @@ func (s suite) plain(t *rapid.T) {
 		h := rapid.SampledFrom(histories).Draw(t, "by the window of")
 		gap := rapid.OneOf(rapid.Just(int64(0)), rapid.Int64Range(0, 2*h.window()/h.limit.Quota()), rapid.Int64Range(0, h.window()))
 		if somethingElse {
-			// The offset is then a number of bytes of which all are 0 but one.
+			// The offset then has a number of bytes that are 0, except one.
 			back := rapid.SampledFrom([]int64{-1, -1 << 8, -1 << 16, -1 << 24, -1 << 32})
 			gap = rapid.OneOf(gap, rapid.Int64Range(-h.window(), 2*h.window()), back)
 		}

@@ -11,7 +11,7 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// expectEqual runs one entry, and fails unless its outcome is the model's.
+// expectEqual runs one entry, and fails the test unless its outcome is the model's.
 func (s suite) expectEqual(t *testing.T, e remote.Entry, now int64, want model.Outcome) {
 	t.Helper()
 	replies, err := s.backend.Run(context.Background(), []remote.Entry{e}, now)
@@ -23,9 +23,8 @@ func (s suite) expectEqual(t *testing.T, e remote.Entry, now int64, want model.O
 	}
 }
 
-// oldChargeWithHoldsOver: units of the past that no longer count are no charge, also if the hold
-// that is over by then is given back in the same entry. After a charge, the key's time would not
-// follow the clock back.
+// oldChargeWithHoldsOver checks that units of the past which no longer count are not a charge, even if the same
+// entry gives back a hold that has ended. After a charge, the key's time would not follow the clock back.
 func (s suite) oldChargeWithHoldsOver(t *testing.T) {
 	const window, life = 1000, 10
 	l := limit.Per(100, window*time.Microsecond)
@@ -40,7 +39,7 @@ func (s suite) oldChargeWithHoldsOver(t *testing.T) {
 			t.Fatal(err)
 		}
 		e := remote.Entry{Key: s.newKey(), Rule: rule}
-		start := int64(epoch - epoch%window) // a fixed window's
+		start := int64(epoch - epoch%window) // the start of a fixed window
 
 		take := e
 		take.Cost = 40
@@ -63,8 +62,8 @@ func (s suite) oldChargeWithHoldsOver(t *testing.T) {
 	}
 }
 
-// changeFromHighRate is law 10 where the limit before let more than one unit return within a µs:
-// what a key owes under the new limit is the same number of units.
+// changeFromHighRate checks law 10 where the previous limit let more than one unit return within a µs: the key's
+// debt under the new limit is the same number of units.
 func (s suite) changeFromHighRate(t *testing.T) {
 	high, slow := limit.Per(8_786_470, 4691*time.Microsecond), limit.Per(16_389_879_266, limit.MaxWindow)
 	reference, err := model.New(high.WithBurst(high.Quota()), limit.GCRA())
@@ -86,8 +85,8 @@ func (s suite) changeFromHighRate(t *testing.T) {
 	}
 }
 
-// statedEmptyAfterAStep: a key of which nothing is held any more is as if never used, also to the
-// entries beside the one that said so, where its time had run ahead of a clock that was set back.
+// statedEmptyAfterAStep checks that a key without held units is as if it had never been used, even for the entries
+// beside the one that stated that nothing is held, if its time had run ahead of a clock that was set back.
 func (s suite) statedEmptyAfterAStep(t *testing.T) {
 	h := model.Holder{Name: "aaaaaaaa", Quota: 9, TTL: 300_000}
 	var id remote.Holder

@@ -12,13 +12,13 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// slotsHistory is what random tests do to one key of a limit on what is held at the same time.
+// slotsHistory is the sequence of operations that random tests apply to one key of a concurrency limit.
 type slotsHistory struct {
 	key       string
 	reference model.Slots
 }
 
-// drawHolder draws who asks: few processes, under limits and lives that change.
+// drawHolder draws the process that asks: one of a few processes, under limits and TTLs that change.
 func drawHolder(t *rapid.T) (model.Holder, *remote.Rule) {
 	h := model.Holder{
 		Name:  rapid.StringOfN(rapid.SampledFrom([]rune("ab")), 3, 3, -1).Draw(t, "holder"),
@@ -34,7 +34,7 @@ func drawHolder(t *rapid.T) (model.Holder, *remote.Rule) {
 	return h, rule
 }
 
-// draw draws the next entry; expect is what the model makes of it.
+// draw draws the next entry; expect runs it through the model.
 func (s *slotsHistory) draw(t *rapid.T) (e remote.Entry, expect func(now int64) model.Outcome) {
 	h, rule := drawHolder(t)
 	units := rapid.OneOf(rapid.Int64Range(1, min(3, h.Quota)), rapid.Int64Range(1, h.Quota)).Draw(t, "units")
@@ -67,7 +67,7 @@ func (s *slotsHistory) draw(t *rapid.T) (e remote.Entry, expect func(now int64) 
 	return e, func(now int64) model.Outcome { return s.reference.Acquire(now, h, units) }
 }
 
-// several is so many acquisitions one after another, as one outcome.
+// several returns the outcome of count acquisitions made one after another.
 func (s *slotsHistory) several(now int64, h model.Holder, units, count int64) model.Outcome {
 	all, granted := true, int64(0)
 	var last model.Outcome
@@ -80,9 +80,8 @@ func (s *slotsHistory) several(now int64, h model.Holder, units, count int64) mo
 	return last
 }
 
-// slots: every field of every answer about units that are held equals the model's, in batches
-// with several keys, with a clock that steps back, and about the moments at which processes
-// count as dead.
+// slots checks that every field of every answer about held units equals the model's: in batches with several keys,
+// with a clock that steps back, and around the moments at which processes count as dead.
 func (s suite) slots(t *rapid.T) {
 	histories := make([]*slotsHistory, rapid.IntRange(1, 3).Draw(t, "keys"))
 	for i := range histories {

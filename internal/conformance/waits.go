@@ -7,8 +7,8 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// waits: retry after, next after and reset after are exact. If nothing else happens,
-// what was denied is granted at the end of its wait, and not a microsecond earlier.
+// waits checks that retry after, next after and reset after are exact. If nothing else happens, the denied cost is
+// granted at the end of its wait, and not a microsecond earlier.
 func (s suite) waits(t *rapid.T) {
 	a := drawAlgorithm.Draw(t, "algorithm")
 	l := drawLimit(a).Draw(t, "limit")

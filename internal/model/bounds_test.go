@@ -39,8 +39,8 @@ func checkBounds(t *rapid.T, s subject, granted grants) {
 	}
 }
 
-// The worst cases are not just bounds: someone who knows the algorithm reaches
-// them. Here the window is a minute that starts at a minute.
+// The worst cases are not just bounds: requests that are timed with knowledge of the algorithm reach them. Here the
+// window is a minute that starts at a full minute.
 func TestWorstCaseIsReached(t *testing.T) {
 	const minute = 60_000_000
 	l := limit.PerMinute(10).WithBurst(4)
@@ -51,9 +51,8 @@ func TestWorstCaseIsReached(t *testing.T) {
 	}{
 		{limit.SlidingLog(), []request{{minute, 10}, {2*minute - 1, 1}}},
 		{limit.SlidingCounter(16, limit.Strict), []request{{minute, 10}, {2*minute - 1, 1}}},
-		// The first ten sit at the very end of their bucket. By the end of the
-		// next one the estimate makes them a single unit, though all ten are less
-		// than a window old.
+		// The first ten units are at the very end of their bucket. By the end of the next bucket the estimate
+		// counts them as a single unit, though all ten are less than a window old.
 		{limit.SlidingCounter(1, limit.Estimate), []request{{2*minute - 1, 10}, {3*minute - 2, 9}}},
 		{limit.SlidingCounter(2, limit.Estimate), []request{{minute + minute/2 - 1, 10}, {2*minute + minute/2 - 2, 9}}},
 		// A full burst, and then each unit as soon as it has returned.
@@ -78,10 +77,9 @@ func TestWorstCaseIsReached(t *testing.T) {
 	}
 }
 
-// The worked example of the two-counter approximation: 5 per minute, 8 units in
-// the previous minute, 45 s into this one. A quarter of the previous minute is
-// still in the window, so its 8 units count as 2. (Eight are more than the limit
-// ever grants, so a larger one does.)
+// This is the well-known example of the two-counter approximation: 5 per minute, 8 units in the previous minute, 45
+// s into this one. A quarter of the previous minute is still in the window, so its 8 units count as 2. (Eight units
+// are more than this limit ever grants, so they are charged under a larger limit.)
 func TestEstimateWorkedExample(t *testing.T) {
 	const minute = 60_000_000
 	for _, test := range []struct {
@@ -90,8 +88,8 @@ func TestEstimateWorkedExample(t *testing.T) {
 		remaining int64
 	}{
 		{current: 3, allowed: false, remaining: 0}, // estimate 5
-		{current: 2, allowed: true, remaining: 0},  // estimate 4, and this one
-		{current: 1, allowed: true, remaining: 1},  // estimate 3, and this one
+		{current: 2, allowed: true, remaining: 0},  // estimate 4, and this unit
+		{current: 1, allowed: true, remaining: 1},  // estimate 3, and this unit
 	} {
 		twoCounters := limit.SlidingCounter(1, limit.Estimate)
 		m, err := New(limit.PerMinute(100), twoCounters)

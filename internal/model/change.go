@@ -7,10 +7,10 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// current is a copy of what the key holds, counted at t under the rule in force.
+// current returns a copy of the key's units, counted at t under the rule in force.
 func (k *key) current(t int64) tally {
 	quota, window, burst := k.limit.Quota(), k.limit.Window().Microseconds(), k.limit.Burst()
-	fresh, _ := newTally(k.algorithm, k.limit) // Use has checked it
+	fresh, _ := newTally(k.algorithm, k.limit) // Use has checked that there is no error
 	if !k.clock.used {
 		return fresh
 	}
@@ -39,7 +39,7 @@ func (k *key) current(t int64) tally {
 		}
 	}
 	if k.algorithm.Same(limit.GCRA()) {
-		most = quota + burst - 1 // a window later a unit fits
+		most = quota + burst - 1 // with this many a unit fits one window later
 	}
 	longest := int64(math.MaxInt64)
 	if !k.limit.IsCalendar() {
@@ -54,7 +54,7 @@ func (k *key) current(t int64) tally {
 		past = inGroups(past)
 	}
 	if toLog {
-		log.keep = max(quota, most) // none of them is pushed out
+		log.keep = max(quota, most) // no inherited unit is pushed out
 	}
 	for _, e := range slices.Backward(past) {
 		if k.clock.newest-e.stamp < longest || k.algorithm.Buckets() > 0 { // counters go by buckets
@@ -101,10 +101,10 @@ func inGroups(past []logEntry) (groups []logEntry) {
 	return groups
 }
 
-// groupSize is the size of the groups, of which there are at most 64.
+// groupSize returns the size of the groups, of which there are at most 64.
 func groupSize(units int64) int64 { return max(1, ceilDiv(units, 64)) }
 
-// held is how many units a tally holds, whether or not they still count at t.
+// held returns how many units a tally holds, whether or not they still count at t.
 func held(units tally, t int64) int64 {
 	switch u := units.(type) {
 	case *slidingLog:

@@ -8,9 +8,9 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Law 1 around changes of a rule: of the algorithm, the limit, the window and the
-// burst, as often as one likes. No window, as long as the shorter of two rules that
-// follow one another, that sees no third rule holds more than the two allow.
+// Law 1 holds around changes of a rule: of the algorithm, the limit, the window and the burst, any number of times.
+// Consider two rules that follow one another, and a window as long as the shorter of theirs in which no third rule
+// was in force. It holds no more units than the two rules allow.
 func TestWorstCaseHoldsAroundAChange(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		before := drawChanging(t)
@@ -33,7 +33,7 @@ func TestWorstCaseHoldsAroundAChange(t *testing.T) {
 	})
 }
 
-// worstAroundChange is what docs/algorithms.md states.
+// worstAroundChange returns the bound that docs/algorithms.md states.
 func worstAroundChange(before, after subject) int64 {
 	from, to := before.a.WorstCase(before.l), after.a.WorstCase(after.l)
 	if after.a.Buckets() > 0 && after.a.Rounding() == limit.Estimate {
@@ -55,7 +55,7 @@ func worstAroundChange(before, after subject) int64 {
 	return max(from, to)
 }
 
-// drawChanging draws rules small enough that traffic fills them, over a few windows.
+// drawChanging draws rules that are small enough for the traffic of a few windows to fill them.
 func drawChanging(t *rapid.T) subject {
 	quota := rapid.Int64Range(1, 12).Draw(t, "quota")
 	window := rapid.SampledFrom([]time.Duration{time.Second, time.Second, 2 * time.Second, 1500 * time.Millisecond, 999 * time.Millisecond}).Draw(t, "window")
@@ -65,8 +65,8 @@ func drawChanging(t *rapid.T) subject {
 	}
 }
 
-// drawTraffic asks mostly for what there is, as soon as it is there. It returns the time
-// at which it ends.
+// drawTraffic requests mostly the units that are free, as soon as they are free. It returns the time at which it
+// ends.
 func drawTraffic(t *rapid.T, s subject, m *key, now int64, granted grants) (int64, grants) {
 	last := m.Clone().Peek(now, 1)
 	for range rapid.IntRange(0, 30).Draw(t, "requests") {
@@ -80,9 +80,9 @@ func drawTraffic(t *rapid.T, s subject, m *key, now int64, granted grants) (int6
 
 func (g grants) since(from, to int) grants { return grants{g.stamps[from:to:to], g.costs[from:to:to]} }
 
-// What is left of GCRA's past when its rule gets another algorithm is the most that it
-// can have granted, as late as it can have. So whoever took all there was is held to the
-// new limit in every window, and goes on at the old rate rather than wait for a window.
+// When GCRA's rule gets another algorithm, the past that it hands over is the most that it can have granted, at the
+// latest possible times. So a client that took all units is held to the new limit in every window, and continues at
+// the old rate instead of waiting for a window.
 func TestGCRAPacesWhatFollows(t *testing.T) {
 	const minute = 60_000_000
 	l := limit.PerMinute(100).WithBurst(10)
@@ -108,7 +108,7 @@ func TestGCRAPacesWhatFollows(t *testing.T) {
 		if err := m.Use(l, a); err != nil {
 			t.Fatal(err)
 		}
-		// A counter gives back late, by a sub-window.
+		// A counter returns units late, by up to a sub-window.
 		late := int64(0)
 		if a.Buckets() > 0 {
 			late = minute / int64(a.Buckets())

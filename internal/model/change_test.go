@@ -7,8 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A denial changes nothing, under whatever rule: once the first one is in force again
-// the key is as it was.
+// A denial changes nothing, whatever the rule: once the first rule is in force again, the key is as it was.
 func TestRulesThatOnlyDenyLeaveNoTrace(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		b := openBooks(t)
@@ -34,11 +33,10 @@ func TestRulesThatOnlyDenyLeaveNoTrace(t *testing.T) {
 	})
 }
 
-// Law 1 while two versions of a limit are in use at once, by the same algorithm over
-// the same window: no window holds more than the larger one's worst case. For GCRA
-// that is the worst case of the larger quota with the larger burst: one version lets
-// the rate through, then the other its burst. Nor is more granted at once than the
-// larger one could grant.
+// Law 1 holds while two versions of a limit are in use at once, with the same algorithm and the same window: no
+// window holds more than the larger version's worst case. For GCRA this is the worst case of the larger quota with
+// the larger burst, because one version may let its rate through, and then the other its burst. No more units are
+// granted at once than the larger version could grant.
 func TestWorstCaseHoldsForTwoVersions(t *testing.T) {
 	for _, a := range append(limit.Algorithms(), limit.SlidingCounter(1, limit.Estimate)) {
 		t.Run(a.String(), func(t *testing.T) {
@@ -86,9 +84,8 @@ func drawVersion(t *rapid.T, s subject) subject {
 	return subject{l, s.a}
 }
 
-// Units go on to count for as long as they did when a rule gets another algorithm, and no longer than
-// it takes an algorithm to give back a unit: a raised limit never grants less because it is counted
-// by another algorithm.
+// After a rule gets another algorithm, units continue to count for as long as before, plus at most the time that
+// the algorithms take to return a unit. So a raised limit never grants less because another algorithm counts it.
 func TestUnitsLeaveInTimeAfterAChange(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		exact := []limit.Algorithm{
@@ -98,7 +95,7 @@ func TestUnitsLeaveInTimeAfterAChange(t *testing.T) {
 		after := rapid.SampledFrom(exact).Draw(t, "after")
 		most := int64(1000)
 		if before.Buckets() == 0 && after.Buckets() == 0 {
-			most = 64 // taken over one by one
+			most = 64 // so few units are inherited one by one
 		}
 		quota := rapid.Int64Range(1, most).Draw(t, "quota")
 		raised := quota + rapid.Int64Range(0, 10).Draw(t, "raised")

@@ -8,15 +8,14 @@ import (
 	"pgregory.net/rapid"
 )
 
-// The outer clock is set back again and again. On the key's own clock, and in
-// real time too, nothing is granted twice; and no key waits for the outer clock
-// to catch up.
+// Nothing is granted twice when the outer clock is set back again and again, neither on the key's own clock nor in
+// real time. No key waits for the outer clock to catch up.
 func TestClockStepsBack(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := drawSubject(t)
 		m := s.start(t)
 		elapsed := drawNow(t, s)
-		now := elapsed // what the outer clock shows
+		now := elapsed // the outer clock
 		var last Outcome
 		var byKey, byReal grants
 		newest := int64(math.MinInt64)
@@ -48,8 +47,7 @@ func TestClockStepsBack(t *testing.T) {
 	})
 }
 
-// A clock that goes forward and back in any way: the key's own clock is still
-// one on which the bounds hold.
+// However a clock jumps forward and back, the bounds hold on the key's own clock.
 func TestClockJumpsAround(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := drawSubject(t)
@@ -70,8 +68,8 @@ func TestClockJumpsAround(t *testing.T) {
 	})
 }
 
-// One hour back after a full window: the key is locked for as long as it would
-// have been without the step, not for an hour more.
+// If the clock steps back by an hour after a full window, the key is locked for as long as without the step, and
+// not for an hour more.
 func TestClockStepBackByAnHour(t *testing.T) {
 	const second, hour = 1_000_000, 3_600_000_000
 	m, err := New(limit.PerMinute(10), limit.SlidingLog())
@@ -91,9 +89,8 @@ func TestClockStepBackByAnHour(t *testing.T) {
 	}
 }
 
-// Between a denial and the next request the clock may go back without passing
-// the last charge. What had already left the window at the denial is in it
-// again, so a denial must not forget it.
+// Between a denial and the next request the clock may go back, though not past the last charge. Units that had left
+// the window at the denial are then in it again, so a denial must not forget them.
 func TestClockStepBackToBeforeADenial(t *testing.T) {
 	const second = 1_000_000
 	for _, a := range []limit.Algorithm{limit.SlidingLog(), limit.SlidingCounter(60, limit.Strict)} {

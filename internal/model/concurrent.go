@@ -2,30 +2,31 @@ package model
 
 import "math"
 
-// Slots is one key of a limit on what is held at the same time. Holders are processes; each
-// request says whose it is, and under which limit, since both may differ from one to the next.
+// Slots is one key of a concurrency limit. Holders are processes. Each request names its holder and its limit,
+// since both may differ from one request to the next.
 type Slots struct {
 	clock clock
 	lines []line // in order of arrival
 }
 
-// line is the units of one holder, which counts until it is heard of no more, at the key's own
+// line has the units of one holder. It counts until the holder has not been heard of for its TTL, at the key's own
 // time.
 type line struct {
 	holder      string
 	till, units int64
 }
 
-// Holder is who asks, under which limit, and for how long (µs) it counts from then on.
+// Holder is the process that asks, the limit under which it asks, and how long (in µs) its units count from then
+// on.
 type Holder struct {
 	Name       string
 	Quota, TTL int64
 }
 
-// mostLines is how many holders a key has at most.
+// mostLines is the largest number of holders of a key.
 const mostLines = 1000
 
-// alive is the lines that count at t.
+// alive returns the lines that count at t.
 func (s *Slots) alive(t int64) (alive []line) {
 	for _, l := range s.lines {
 		if l.till > t {
@@ -44,7 +45,7 @@ func find(lines []line, holder string) int {
 	return -1
 }
 
-// free is how many units of lines that count h could acquire.
+// free returns how many units h could acquire, given the lines that count.
 func (h Holder) free(lines []line) int64 {
 	held := int64(0)
 	for _, l := range lines {
@@ -56,7 +57,7 @@ func (h Holder) free(lines []line) int64 {
 	return max(0, h.Quota-held)
 }
 
-// Acquire gives h that many units if they are free.
+// Acquire gives h the given number of units if they are free.
 func (s *Slots) Acquire(now int64, h Holder, units int64) Outcome {
 	return s.acquire(now, h, units, units)
 }
@@ -66,7 +67,7 @@ func (s *Slots) AcquireUpTo(now int64, h Holder, units int64) Outcome {
 	return s.acquire(now, h, 1, min(units, h.free(s.alive(s.clock.read(now)))))
 }
 
-// Peek answers as Acquire would, and gives nothing.
+// Peek answers as Acquire would, but gives nothing.
 func (s *Slots) Peek(now int64, h Holder, units int64) Outcome {
 	return s.acquire(now, h, units, 0)
 }
@@ -91,7 +92,7 @@ func (s *Slots) acquire(now int64, h Holder, needed, units int64) Outcome {
 	return told(out, t, h, lines)
 }
 
-// wait is the smallest w such that the units are free at t+w, if nobody is heard of again.
+// wait returns the smallest w such that the units are free at t+w, if no holder is heard of again.
 func (h Holder) wait(lines []line, t, units int64) int64 {
 	soonest := int64(math.MaxInt64)
 	for _, l := range append(lines[:len(lines):len(lines)], line{till: t}) {
@@ -103,7 +104,7 @@ func (h Holder) wait(lines []line, t, units int64) int64 {
 	return soonest
 }
 
-// set makes h's units so many, from now on.
+// set sets the number of h's units, from now on.
 func (s *Slots) set(t int64, lines []line, h Holder, units int64) []line {
 	i := find(lines, h.Name)
 	switch {
@@ -119,7 +120,7 @@ func (s *Slots) set(t int64, lines []line, h Holder, units int64) []line {
 	return lines
 }
 
-// store keeps what counts; a key with nothing that does is deleted.
+// store keeps the lines that count. A key without such lines is deleted.
 func (s *Slots) store(lines []line) {
 	s.lines = append([]line(nil), lines...)
 	if len(lines) == 0 {
@@ -135,7 +136,7 @@ func told(out Outcome, t int64, h Holder, lines []line) Outcome {
 	return out
 }
 
-// Release takes units from h, as far as it has them.
+// Release takes units from h, at most as many as it has.
 func (s *Slots) Release(now int64, h Holder, units int64) Outcome {
 	t := s.clock.read(now)
 	lines := s.alive(t)
@@ -146,13 +147,13 @@ func (s *Slots) Release(now int64, h Holder, units int64) Outcome {
 			lines = append(lines[:i:i], lines[i+1:]...)
 		}
 		if s.store(lines); len(lines) == 0 {
-			out.Stamp = now // the key is as if never used
+			out.Stamp = now // the key is as if it had never been used
 		}
 	}
 	return told(out, t, h, lines)
 }
 
-// Renew says that h is alive; Granted is how many units it has.
+// Renew records that h is alive; Granted is the number of its units.
 func (s *Slots) Renew(now int64, h Holder) Outcome {
 	t := s.clock.read(now)
 	known := int64(0)
@@ -162,8 +163,7 @@ func (s *Slots) Renew(now int64, h Holder) Outcome {
 	return s.State(now, h, known)
 }
 
-// State says how many units h has, whether or not they are free; Granted is how many it was
-// known to have.
+// State sets the number of h's units, whether or not they are free; Granted is the number known before.
 func (s *Slots) State(now int64, h Holder, units int64) Outcome {
 	t := s.clock.read(now)
 	lines := s.alive(t)
@@ -174,13 +174,13 @@ func (s *Slots) State(now int64, h Holder, units int64) Outcome {
 	}
 	if (units > 0 || i >= 0) && (i >= 0 || len(lines) < mostLines) {
 		if lines = s.set(t, lines, h, units); len(lines) == 0 {
-			out.Stamp = now // the key is as if never used
+			out.Stamp = now // the key is as if it had never been used
 		}
 	}
 	return told(out, t, h, lines)
 }
 
-// Forget makes the key as if never used.
+// Forget makes the key as if it had never been used.
 func (s *Slots) Forget(now int64, h Holder) Outcome {
 	*s = Slots{}
 	return Outcome{Allowed: true, Remaining: h.Quota, Stamp: now}

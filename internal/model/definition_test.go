@@ -8,9 +8,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// What a model says is free is what its algorithm's definition says, applied to
-// the whole history. The time of a question may go back as far as the last
-// charge, so a model must not forget anything by being asked.
+// The number of free units in a model is the one that its algorithm's definition gives for the whole history. The
+// time of a question may go back as far as the last charge, so a question must not make a model forget anything.
 func TestFreeIsAsDefined(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := drawSubject(t)
@@ -56,7 +55,7 @@ func freeByDefinition(s subject, history grants, now int64) int64 {
 		}
 
 	case s.a.Same(limit.GCRA()):
-		// A bucket that leaks quota units per window and holds burst units.
+		// This is a bucket that leaks quota units per window and holds burst units.
 		level, since := new(big.Rat), int64(0)
 		leak := func(until int64) {
 			leaked := new(big.Rat).Mul(rat(until-since), new(big.Rat).Quo(quota, window))
@@ -73,12 +72,12 @@ func freeByDefinition(s subject, history grants, now int64) int64 {
 		return floor(new(big.Rat).Sub(rat(s.l.Burst()), level))
 
 	default:
-		// In units of a bucket's length, a time is its bucket plus a fraction.
+		// Measured in bucket lengths, a time is the number of its bucket plus a fraction.
 		at := func(t int64) *big.Rat { return new(big.Rat).Quo(rat(t*k), window) }
 		present := at(now)
 		for i, stamp := range history.stamps {
 			begin := rat(floor(at(stamp)))
-			// How much of the unit's bucket is in (now-window, now].
+			// The part of the unit's bucket that is in (now-window, now].
 			oldestEdge := new(big.Rat).Sub(present, rat(k))
 			overlap := new(big.Rat).Sub(new(big.Rat).Add(begin, one), oldestEdge)
 			switch {

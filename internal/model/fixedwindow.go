@@ -11,11 +11,11 @@ import (
 type fixedWindow struct {
 	limit limit.Limit
 
-	newest int64 // the last charge
-	units  int64 // what was charged in its window
+	newest int64 // the time of the last charge
+	units  int64 // the units charged in its window
 }
 
-// bounds are the beginning and the end of the window that t lies in.
+// bounds returns the beginning and the end of the window that t lies in.
 func (f *fixedWindow) bounds(t int64) (start, end int64) {
 	if f.limit.IsCalendar() {
 		start, end := f.limit.Calendar(time.UnixMicro(t))
@@ -31,7 +31,7 @@ func (f *fixedWindow) same(t, u int64) bool {
 	return start <= u && u < end
 }
 
-// current is what was charged in the window that t lies in.
+// current returns the number of units charged in the window that t lies in.
 func (f *fixedWindow) current(t int64) int64 {
 	if !f.same(t, f.newest) {
 		return 0
@@ -39,7 +39,7 @@ func (f *fixedWindow) current(t int64) int64 {
 	return f.units
 }
 
-// untilEnd is the time from t to the end of its window.
+// untilEnd returns the time from t to the end of its window.
 func (f *fixedWindow) untilEnd(t int64) int64 {
 	_, end := f.bounds(t)
 	return end - t
@@ -52,16 +52,16 @@ func (f *fixedWindow) charge(t, cost int64) {
 	f.newest = t
 }
 
-// belongTo makes the count one of a key whose newest charge was at t: it counts while that
-// does, under whatever window. What GCRA has held may have been charged before, as part of it
-// was refunded.
+// belongTo makes the count that of a key whose newest charge was at t: it counts as long as that charge does, in
+// windows of any length. GCRA's units may have been charged before t, because a part of the newest charge was
+// refunded.
 func (f *fixedWindow) belongTo(t int64) {
 	if f.same(t, f.newest) {
 		f.newest = t
 	}
 }
 
-// chargePast counts what lies in the window of t.
+// chargePast counts the units whose time lies in the window of t.
 func (f *fixedWindow) chargePast(t int64, past []Past) (charged int64, changed bool) {
 	for _, p := range past {
 		if f.same(t, t-p.Age) {
@@ -100,7 +100,7 @@ func (f *fixedWindow) reset(t int64) int64 {
 
 func (f *fixedWindow) held() int64 { return f.units }
 
-// past has all units at the newest charge: when in their window they were charged is not known.
+// past returns all units at the newest charge, because it is not known when in their window they were charged.
 func (f *fixedWindow) past(newest, _, _ int64) []logEntry { return []logEntry{{newest, f.units}} }
 
 func (f *fixedWindow) clone() tally {

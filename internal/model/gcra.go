@@ -8,15 +8,14 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// gcra holds one time per key: the theoretical arrival time, at which the key
-// would be unused again. Each unit moves it on by interval, and it may be at
-// most tolerance ahead of the present. The times are exact fractions of a
-// microsecond.
+// gcra holds one time per key: the theoretical arrival time, at which the key would be unused again. Each unit
+// moves it forward by interval, and it may be at most tolerance ahead of the present. The times are exact fractions
+// of a microsecond.
 type gcra struct {
 	window    int64
 	interval  *big.Rat // window/quota: how long a unit takes to return
 	tolerance *big.Rat // burst*interval
-	most      int64    // units of debt that charges of the past make
+	most      int64    // the largest debt, in units, that charges of the past may lead to
 	arrival   *big.Rat // nil before the first charge
 }
 
@@ -26,7 +25,7 @@ func newGCRA(quota, window, burst int64) *gcra {
 	return &gcra{window: window, interval: interval, tolerance: tolerance, most: room(max(quota, burst), 0)}
 }
 
-// ahead is how far the arrival time lies after t.
+// ahead returns how far the arrival time is after t.
 func (g *gcra) ahead(t int64) *big.Rat {
 	if g.arrival == nil || g.arrival.Cmp(rat(t)) <= 0 {
 		return new(big.Rat)
@@ -51,7 +50,7 @@ func (g *gcra) wait(t, cost int64) int64 {
 	return max(0, ceil(excess.Sub(excess, g.tolerance)))
 }
 
-// chargePast adds the debt that the units alone would have left by t to what there is.
+// chargePast adds to the debt the debt that these units alone would have left by t.
 func (g *gcra) chargePast(t int64, past []Past) (charged int64, changed bool) {
 	alone := *g
 	alone.arrival = nil
@@ -70,10 +69,10 @@ func (g *gcra) chargePast(t int64, past []Past) (charged int64, changed bool) {
 	return floor(debt.Quo(debt, g.interval)), true
 }
 
-// refund: a charge makes the debt larger than it would be without it by
-// span(charged) at first, and that difference shrinks only while the key would else
-// have no debt. So at least span(charged) less the time since is still there: so much
-// at most is given back, of which whole units are reported.
+// refund gives back at most what is certainly left of the charge. At first a charge makes the debt larger by
+// span(charged) than it would be without the charge. That difference shrinks only while the key would otherwise
+// have no debt. So at least span(charged) less the time since the charge is left. At most this much is given back,
+// and whole units of it are reported.
 func (g *gcra) refund(t, stamp, charged, units int64) (given int64, changed bool) {
 	left := new(big.Rat).Sub(g.span(charged), rat(t-stamp))
 	if left.Sign() < 0 || g.arrival == nil || g.arrival.Cmp(rat(t)) <= 0 {
@@ -87,8 +86,8 @@ func (g *gcra) refund(t, stamp, charged, units int64) (given int64, changed bool
 	return floor(new(big.Rat).Quo(back, g.interval)), true
 }
 
-// under is the same number of units of debt at the newest charge under another limit, rounded up to
-// what its interval's denominator can express.
+// under returns the debt under another limit: the same number of units at the newest charge, rounded up to what the
+// denominator of that limit's interval can express.
 func (g *gcra) under(newest, quota, window, burst int64) *gcra {
 	c := newGCRA(quota, window, burst)
 	if g.arrival == nil {
@@ -113,12 +112,13 @@ func (g *gcra) under(newest, quota, window, burst int64) *gcra {
 	return c
 }
 
-// mostDebt is the most, in µs, that a change of limits makes of a debt.
+// mostDebt is the largest debt, in µs, after a change of limits.
 const mostDebt = 4 * int64(limit.MaxWindow/time.Microsecond)
 
-// past is the fullest past that the arrival time allows: each unit moved it by an interval at
-// least, so the j-th newest unit came j intervals before it at the latest, and not after the newest
-// charge. It has those less than a window, or longest, older than the newest charge, in groups.
+// past returns the fullest past that the arrival time allows. Each unit moved the arrival time by at least an
+// interval. So the j-th newest unit came at least j intervals before the arrival time, and not after the newest
+// charge. Units are listed, in groups, if they are less than a window, and less than longest, older than the newest
+// charge.
 func (g *gcra) past(newest, longest, most int64) (past []logEntry) {
 	known := new(big.Rat).Sub(g.arrival, rat(newest-min(g.window, longest)+1))
 	units := known.Quo(known, g.interval)
@@ -134,14 +134,14 @@ func (g *gcra) past(newest, longest, most int64) (past []logEntry) {
 	return past
 }
 
-// owed is the number of units of debt at t, rounded up.
+// owed returns the debt at t in units, rounded up.
 func (g *gcra) owed(t int64) int64 {
 	return ceil(new(big.Rat).Quo(g.ahead(t), g.interval))
 }
 
 func (g *gcra) reset(t int64) int64 { return ceil(g.ahead(t)) }
 
-// clone shares the fractions: none of them is changed once it is stored.
+// clone shares the fractions: none of them is changed after it is stored.
 func (g *gcra) clone() tally {
 	c := *g
 	return &c
@@ -149,7 +149,7 @@ func (g *gcra) clone() tally {
 
 func rat(n int64) *big.Rat { return new(big.Rat).SetInt64(n) }
 
-// floor rounds down; big.Int.Div does, for the positive denominator of a Rat.
+// floor rounds down, as big.Int.Div does because the denominator of a Rat is positive.
 func floor(r *big.Rat) int64 { return new(big.Int).Div(r.Num(), r.Denom()).Int64() }
 
 func ceil(r *big.Rat) int64 { return -floor(new(big.Rat).Neg(r)) }

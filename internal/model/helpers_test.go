@@ -7,7 +7,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// subject is a limit and a way to count it, as tests draw them.
+// subject is a limit and an algorithm that counts it, as drawn by tests.
 type subject struct {
 	l limit.Limit
 	a limit.Algorithm
@@ -16,10 +16,10 @@ type subject struct {
 func (s subject) window() int64   { return s.l.Window().Microseconds() }
 func (s subject) capacity() int64 { return s.a.Capacity(s.l) }
 
-// bucket is the length of a sub-window, rounded up.
+// bucket returns the length of a sub-window, rounded up.
 func (s subject) bucket() int64 { return ceilDiv(s.window(), max(1, int64(s.a.Buckets()))) }
 
-// longestLock is how long after a charge the key can still be affected by it.
+// longestLock returns the longest time for which a charge can affect the key.
 func (s subject) longestLock() int64 {
 	switch {
 	case s.a.Buckets() > 0:
@@ -31,8 +31,7 @@ func (s subject) longestLock() int64 {
 	return s.window()
 }
 
-// start makes the model of a fresh key, as a *key so that tests can see the
-// key's own time.
+// start returns the model of a new key, as a *key so that tests can see the key's own time.
 func (s subject) start(t *rapid.T) *key {
 	m, err := New(s.l, s.a)
 	if err != nil {
@@ -68,8 +67,7 @@ func drawSubject(t *rapid.T) subject {
 	return subject{l: l, a: rapid.SampledFrom(algorithms).Draw(t, "algorithm")}
 }
 
-// drawNow draws when a history begins: early, today, or just before a window
-// starts.
+// drawNow draws the start of a history: early, today, or just before the start of a window.
 func drawNow(t *rapid.T, s subject) int64 {
 	const today = 1_800_000_000_000_000
 	return rapid.SampledFrom([]int64{
@@ -79,14 +77,14 @@ func drawNow(t *rapid.T, s subject) int64 {
 	}).Draw(t, "now")
 }
 
-// drawStep draws how much time passes until the next request. Most choices are
-// moments at which an answer may change, and their neighbours.
+// drawStep draws how much time passes until the next request. Most choices are moments at which an answer may
+// change, or are next to them.
 func drawStep(t *rapid.T, s subject, now int64, last Outcome) int64 {
 	moment := rapid.SampledFrom([]int64{
 		0, 0, 0, // at the same time
 		1 + s.window()/(2*s.l.Quota()),
 		s.bucket(),
-		s.bucket() - now%s.bucket(), // a bucket's start, where its length is whole
+		s.bucket() - now%s.bucket(), // a bucket's start, if its length is whole
 		s.window(),
 		s.window() - now%s.window(), // a window's start
 		last.RetryAfter,
@@ -97,7 +95,7 @@ func drawStep(t *rapid.T, s subject, now int64, last Outcome) int64 {
 	return max(0, moment+rapid.Int64Range(-1, 1).Draw(t, "neighbour"))
 }
 
-// drawCost prefers costs around what would just fit.
+// drawCost mostly draws costs that just fit or just do not fit.
 func drawCost(t *rapid.T, s subject, last Outcome) int64 {
 	cost := rapid.SampledFrom([]int64{
 		1,
@@ -109,8 +107,7 @@ func drawCost(t *rapid.T, s subject, last Outcome) int64 {
 	return min(max(1, cost), s.capacity())
 }
 
-// grants are the units a history was granted, by the key's own time and by
-// any other clock a test keeps.
+// grants lists the units granted in a history, by the key's own time, or by another clock that a test keeps.
 type grants struct{ stamps, costs []int64 }
 
 func (g *grants) add(stamp, cost int64) {

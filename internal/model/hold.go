@@ -2,31 +2,30 @@ package model
 
 import "slices"
 
-// HoldTerms are those of a hold, as an entry has them; Life is in µs.
+// HoldTerms are the terms of a hold, as in an entry; Life is in µs.
 type HoldTerms struct {
 	ID   uint64
 	Life int64
-	// GivesBack: what is held is given back at its end, unless it was settled.
+	// GivesBack means that the units are given back at the hold's end, unless the hold was settled.
 	GivesBack bool
 }
 
-// hold is units that were charged for something whose cost is known when it is over. Its times are
-// the key's own.
+// hold has units that were charged for work whose cost is known only when it is over. Its times are the key's own.
 type hold struct {
 	id            uint64
 	givesBack     bool // at its end
 	charged, ends int64
-	units         int64 // 0: they were given back
+	units         int64 // 0: the units were given back
 }
 
-// isDue reports whether something is to be done about the hold at t.
+// isDue reports whether the hold must be given back or forgotten at t.
 func (h *hold) isDue(t int64) bool {
 	return h.givesBack && h.ends <= t || h.ends+lateHold <= t
 }
 
 const (
-	// longestHold is the longest that a hold lasts without being extended, lateHold for how long after
-	// its end it may be settled, mostHolds how many there can be of a key.
+	// longestHold is the longest time that a hold lasts without being extended. lateHold is how long after its end
+	// it may be settled. mostHolds is the largest number of holds of a key.
 	longestHold = 86_400_000_000
 	lateHold    = 600_000_000
 	mostHolds   = 1000
@@ -38,8 +37,8 @@ func (k *key) GiveBack(now int64) {
 	}
 }
 
-// endHolds gives back what is held until t or before and is to be given back at its end. Holds
-// that were over long ago are forgotten, and if there is no room for more, all that are over.
+// endHolds gives back the units of holds that have ended by t and are to be given back at their end. Holds that
+// ended long ago are forgotten. If there is no room for more, all holds that have ended are forgotten.
 func (k *key) endHolds(t int64, full bool) {
 	units, changed := k.current(t), false
 	kept := make([]hold, 0, len(k.holds))
@@ -59,8 +58,8 @@ func (k *key) endHolds(t int64, full bool) {
 	}
 }
 
-// release gives back units of a charge, if the key still knows of it: those very units, as if
-// they had never been charged.
+// release gives back units of a charge, if the key still knows of it: exactly these units, as if they had never
+// been charged.
 func (k *key) release(units tally, t, stamp, charged, amount int64) (given int64, changed bool) {
 	if amount == 0 || !k.clock.used || stamp > k.clock.newest {
 		return 0, false
@@ -71,7 +70,8 @@ func (k *key) release(units tally, t, stamp, charged, amount int64) (given int64
 	return units.refund(t, stamp, charged, amount)
 }
 
-// give keeps what is left after units were given back. A key that holds none is as if never used.
+// give stores the units that are left after some were given back. A key without units is as if it had never been
+// used.
 func (k *key) give(units tally) {
 	k.units = units
 	if empty(units, k.clock.newest) {
@@ -138,7 +138,7 @@ func (k *key) Extend(now int64, terms HoldTerms) Outcome {
 	return k.tell(now, out)
 }
 
-// tell adds to an outcome what the key is like.
+// tell adds the state of the key to an outcome.
 func (k *key) tell(now int64, out Outcome) Outcome {
 	t := k.clock.read(now)
 	units := k.current(t)

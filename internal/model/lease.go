@@ -1,20 +1,19 @@
 package model
 
-// Terms are those of a lease, as remote.Lease has them; Life is in µs.
+// Terms are the terms of a lease, as in remote.Lease; Life is in µs.
 type Terms struct {
 	ID, Over            uint64
 	Most, Reserve, Life int64
 }
 
-// lease is units that one process may spend until it ends, at the key's own time.
+// lease has units that one process may spend until the lease ends, at the key's own time.
 type lease struct {
 	id          uint64
 	ends, units int64
 }
 
 const (
-	// longestLease is the longest that a lease can last, mostLeases how many there
-	// can be of a key.
+	// longestLease is the longest time that a lease can last. mostLeases is the largest number of leases of a key.
 	longestLease = 1_000_000
 	mostLeases   = 64
 )
@@ -54,7 +53,7 @@ func (k *key) Lease(now, wanted int64, terms Terms) Outcome {
 		others = append(others, lease{terms.ID, t + outcome.Life, granted})
 		changed = true
 	}
-	// What has merely ended stays: the clock may step back.
+	// A lease that has ended stays if nothing else changes: the clock may step back.
 	if changed {
 		k.leases = others
 	}

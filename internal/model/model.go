@@ -1,7 +1,6 @@
-// Package model holds plain reference models of the rate limiting algorithms,
-// one file per algorithm. They are the yardstick that the scripts in Redis are
-// tested against, field by field, so they are written to be obviously right
-// rather than fast or small.
+// Package model holds plain reference models of the rate limiting algorithms, one file per algorithm. The scripts
+// in Redis are tested against them, field by field. So the models are written to be obviously right rather than
+// fast or small.
 //
 // All times are whole microseconds since the Unix epoch, not negative; all
 // waits are whole microseconds. A model is not safe for concurrent use.
@@ -16,7 +15,7 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// Outcome is what a model answers to one request.
+// Outcome is a model's answer to one request.
 type Outcome struct {
 	// Allowed says whether the cost was granted, and so charged.
 	Allowed bool
@@ -24,8 +23,7 @@ type Outcome struct {
 	// Granted is the number of units charged, or given back by a refund.
 	Granted int64
 
-	// Remaining is how many units a next request could be granted right after
-	// this one. It is never negative.
+	// Remaining is how many units the next request could be granted right after this one. It is never negative.
 	Remaining int64
 
 	// RetryAfter is the smallest wait after which the same cost would be granted
@@ -36,77 +34,73 @@ type Outcome struct {
 	// 0 when Allowed and when Remaining is not 0.
 	NextAfter int64
 
-	// ResetAfter is the smallest wait after which the key grants what it would
-	// grant had it never been used; 0 if it does already.
+	// ResetAfter is the smallest wait after which the key grants as much as if it had never been used; 0 if it
+	// already does.
 	ResetAfter int64
 
 	// Stamp is the key's own time, by which a refund finds the charge.
 	Stamp int64
 
-	// Life is how long a lease lasts; 0 of none.
+	// Life is how long a lease or hold lasts; 0 in other outcomes.
 	Life int64
 }
 
 // Model is one key under one limit.
 type Model interface {
-	// Decide grants or denies cost at the time now. The cost must be between 1
-	// and the algorithm's capacity; any other is denied, with RetryAfter and
-	// NextAfter 0, because no wait would help.
+	// Decide grants or denies cost at the time now. The cost must be between 1 and the algorithm's capacity. Any
+	// other cost is denied, with RetryAfter and NextAfter 0, because no wait would help.
 	Decide(now, cost int64) Outcome
 
-	// TakeUpTo grants as much of cost as fits, and charges exactly that. It is
-	// denied if nothing does; the waits are then for a single unit.
+	// TakeUpTo grants as much of cost as fits, and charges exactly that much. It is denied if no unit fits; the
+	// waits are then those of a single unit.
 	TakeUpTo(now, cost int64) Outcome
 
 	// Peek answers as Decide would, but charges nothing.
 	Peek(now, cost int64) Outcome
 
-	// Refund gives back units of a charge of charged units at stamp, as far as
-	// they still count.
+	// Refund gives back units of a charge that was made at stamp and had a cost of charged, as far as they still
+	// count.
 	Refund(now, stamp, charged, units int64) Outcome
 
-	// Forget makes the key as if never used, and forgets what is held, but not what is out on
-	// lease.
+	// Forget makes the key as if it had never been used. It also forgets the holds, but not the leases.
 	Forget(now int64) Outcome
 
 	// Lease charges up to wanted units in advance.
 	Lease(now, wanted int64, terms Terms) Outcome
-	// Charge charges units of the past as if they had been charged then, however much
-	// is free; unless marker, an instance, has come with that sequence or a larger one
-	// before. Units that still count are Granted.
+	// Charge charges units of the past as if they had been charged then, however many are free. It does nothing if
+	// marker, an instance, has already come with that sequence or a larger one. Granted is the number of units that
+	// still count.
 	Charge(now int64, marker string, sequence int64, past []Past) Outcome
 
-	// Hold charges a cost, or up to it as much as fits, for something whose cost is known when it
-	// is over. It is denied as well if too many holds are open.
+	// Hold charges a cost, or with upTo as much of it as fits, for work whose cost is known only when it is over.
+	// It is also denied if too many holds are open.
 	Hold(now, cost int64, upTo bool, terms HoldTerms) Outcome
-	// Settle makes what was charged for a hold what was used, and ends it: units less are given back as
-	// if they had never been charged, units more are charged now, however much is free. Those
-	// are Granted. If the hold is not there nothing changes, and it is not Allowed; but the ID 0
-	// stands for a hold of no units.
+	// Settle corrects the charge for a hold to the units used, and ends the hold. Unused units are given back as if
+	// they had never been charged; additional units are charged now, however many are free. Granted is the number
+	// of either. If the hold does not exist, nothing changes, and the outcome is not Allowed; but the ID 0 stands
+	// for a hold of no units.
 	Settle(now, used int64, id uint64) Outcome
 	// Extend makes a hold last for its life from now on.
 	Extend(now int64, terms HoldTerms) Outcome
-	// GiveBack gives back what was held until now and was to be given back at its end. It is called
-	// before each other operation of a rule that gives back, but for Settle and Extend.
+	// GiveBack gives back the units of holds that have ended by now and are to be given back at their end. It is
+	// called before each other operation of a rule that gives back, except Settle and Extend.
 	GiveBack(now int64)
 
-	// Use changes the limit and the algorithm. What was charged goes on to count: under another limit
-	// of the same algorithm as it is, where that is possible (a counter's sub-windows must be the
-	// same); otherwise each unit as late as it can have been charged. A denial changes nothing, so if
-	// the rule is changed back before the next charge, nothing has happened.
+	// Use changes the limit and the algorithm. Units that were charged continue to count. Under another limit of
+	// the same algorithm they count as they are, where that is possible (a counter's sub-windows must be the same).
+	// Otherwise each unit counts from the latest time at which it can have been charged. A denial changes nothing,
+	// so if the rule is changed back before the next charge, nothing has happened.
 	Use(l limit.Limit, a limit.Algorithm) error
 
-	// Clone returns an independent copy, to ask "what if" without changing the
-	// original.
+	// Clone returns an independent copy, for questions that must not change the original.
 	Clone() Model
 }
 
-// Past is units of the past, and how long ago that is.
+// Past is a number of units of the past, and how long ago they were granted.
 type Past struct{ Units, Age int64 }
 
-// New returns the model of an unused key under limit l, counted by a. The error
-// wraps [limit.ErrInvalidLimit] or [limit.ErrInvalidAlgorithm]; automatic is
-// invalid here, since it is not for a model to choose.
+// New returns the model of an unused key under limit l, counted by a. The error wraps [limit.ErrInvalidLimit] or
+// [limit.ErrInvalidAlgorithm]. Automatic is invalid here, since a model does not choose.
 func New(l limit.Limit, a limit.Algorithm) (Model, error) {
 	if err := l.Validate(); err != nil {
 		return nil, err
@@ -121,26 +115,26 @@ func New(l limit.Limit, a limit.Algorithm) (Model, error) {
 	return &key{limit: l, algorithm: a, units: units, sequences: make(map[string]int64)}, nil
 }
 
-// tally is the units of a key as one algorithm counts them. It knows nothing
-// of clocks that go back: no time it is asked about is before its last charge.
+// tally has the units of a key as one algorithm counts them. It knows nothing of clocks that go back: it is never
+// asked about a time before its last charge.
 type tally interface {
-	// free is how many units could be charged at t.
+	// free returns how many units could be charged at t.
 	free(t int64) int64
 	// charge adds cost units at t, at most free(t).
 	charge(t, cost int64)
-	// chargePast adds units as if charged before t, the youngest of which come first. It
-	// returns how many of them still count, and whether anything changed.
+	// chargePast adds units as if they had been charged before t; the youngest come first. It returns how many of
+	// them still count, and whether anything changed.
 	chargePast(t int64, past []Past) (charged int64, changed bool)
-	// refund takes back up to units of a charge of charged units made at stamp. It
-	// returns how many, and whether anything changed.
+	// refund takes back up to units of a charge that was made at stamp and had a cost of charged. It returns how
+	// many, and whether anything changed.
 	refund(t, stamp, charged, units int64) (given int64, changed bool)
-	// past returns the units charged up to the key's newest charge, the newest first, each as late as it
-	// can have been charged, as far as another algorithm asks: at most that many of the newest, and
-	// none as old as longest.
+	// past returns the units charged up to the key's newest charge, the newest first, each at the latest time at
+	// which it can have been charged. Another algorithm asks for no more than the newest most units, and for none
+	// that is as old as longest.
 	past(newest, longest, most int64) []logEntry
-	// wait is the smallest w >= 0 such that free(t+w) >= cost.
+	// wait returns the smallest w >= 0 such that free(t+w) >= cost.
 	wait(t, cost int64) int64
-	// reset is the smallest w >= 0 such that nothing charged counts at t+w.
+	// reset returns the smallest w >= 0 such that no charged unit counts at t+w.
 	reset(t int64) int64
 	clone() tally
 }
@@ -162,20 +156,18 @@ func newTally(a limit.Algorithm, l limit.Limit) (tally, error) {
 	return nil, fmt.Errorf("%w: there is no model of %q", limit.ErrInvalidAlgorithm, a)
 }
 
-// mostLimits is how many times a limit charges of the past make of what a key holds at
-// most.
+// mostLimits is the largest multiple of a limit to which charges of the past may fill a key.
 const mostLimits = 4
 
-// room is how many units of the past may be added to those held.
+// room returns how many units of the past may be added to the units held.
 func room(quota, held int64) int64 { return max(0, mostLimits*quota-held) }
 
-// key puts a tally and the key's own clock together: this part is the same for
-// all algorithms.
+// key combines a tally with the key's own clock. This part is the same for all algorithms.
 type key struct {
 	clock     clock
 	limit     limit.Limit // the rule in force
 	algorithm limit.Algorithm
-	units     tally // as the last charge left it, under the rule then in force
+	units     tally // after the last charge, under the rule then in force
 	leases    []lease
 	holds     []hold
 
@@ -194,8 +186,8 @@ func (k *key) Peek(now, cost int64) Outcome {
 	return k.decide(now, cost, func(free int64) int64 { return 0 }, false)
 }
 
-// decide grants if at least needed units are free, and then charges what charge
-// makes of the free ones.
+// decide grants the request if at least needed units are free, and then charges the number of units that charge
+// computes from the number of free ones.
 func (k *key) decide(now, needed int64, charge func(free int64) int64, commit bool) Outcome {
 	t := k.clock.read(now)
 	units := k.current(t)
@@ -222,7 +214,7 @@ func (k *key) Refund(now, stamp, charged, amount int64) Outcome {
 	units := k.current(t)
 	out := Outcome{Allowed: true, Stamp: t}
 	var changed bool
-	if k.clock.used && stamp <= k.clock.newest { // else a charge that the key no longer knows
+	if k.clock.used && stamp <= k.clock.newest { // otherwise the key no longer knows the charge
 		out.Granted, changed = units.refund(t, stamp, charged, amount)
 	}
 	if changed {
@@ -262,7 +254,7 @@ func (k *key) Forget(now int64) Outcome {
 	return Outcome{Allowed: true, Remaining: k.units.free(now), Stamp: now}
 }
 
-// vanish makes the key's units as if there had never been any.
+// vanish makes the key as if it had never had any units.
 func (k *key) vanish() {
 	k.clock = clock{}
 	k.units, _ = newTally(k.algorithm, k.limit)

@@ -6,7 +6,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// A peek tells what a decision would, and changes nothing.
+// A peek answers as a decision would, and changes nothing.
 func TestPeekTellsAndChangesNothing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		b := openBooks(t)
@@ -18,7 +18,7 @@ func TestPeekTellsAndChangesNothing(t *testing.T) {
 			peek, decision := b.m.Peek(now, cost), b.m.Clone().Decide(now, cost)
 			checkSame(t, b.s, before, b.m, b.now)
 			if decision.Allowed {
-				// Only what follows from the charge differs.
+				// Only the consequences of the charge differ.
 				decision.Granted, decision.Remaining = 0, decision.Remaining+cost
 				decision.ResetAfter = peek.ResetAfter
 			}
@@ -29,8 +29,8 @@ func TestPeekTellsAndChangesNothing(t *testing.T) {
 	})
 }
 
-// Taking up to n is deciding the smaller of n and what is free; or one unit, which is
-// denied, if nothing is.
+// Taking up to n units is the same as deciding the smaller of n and the number of free units. If no unit is free,
+// it is the same as deciding one unit, which is denied.
 func TestTakeUpToTakesWhatFits(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		b := openBooks(t)

@@ -6,8 +6,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// books is a random history of a key under one rule, and what was charged and given
-// back in it.
+// books has a random history of a key under one rule, and the units that were charged and given back in it.
 type books struct {
 	s       subject
 	m       *key
@@ -19,8 +18,8 @@ type books struct {
 // charge is one charge of a history.
 type charge struct {
 	stamp int64
-	open  int64 // what may still be asked back: no unit is asked back twice
-	net   int64 // what was charged and not given back
+	open  int64 // units that may still be refunded: no unit is refunded twice
+	net   int64 // units charged and not given back
 }
 
 func openBooks(t *rapid.T) *books {
@@ -28,7 +27,7 @@ func openBooks(t *rapid.T) *books {
 	return &books{s: s, m: s.start(t), now: drawNow(t, s)}
 }
 
-// next charges, charges what fits, or asks for units back, some time later.
+// next charges a cost, charges as much of it as fits, or refunds units, some time later.
 func (b *books) next(t *rapid.T) {
 	b.now += drawStep(t, b.s, b.now, b.last)
 	cost := drawCost(t, b.s, b.last)
@@ -46,7 +45,7 @@ func (b *books) next(t *rapid.T) {
 	}
 }
 
-// refund asks for units of some charge back.
+// refund refunds units of some charge.
 func (b *books) refund(t *rapid.T) {
 	if len(b.charges) == 0 {
 		return
@@ -71,15 +70,14 @@ func (b *books) refund(t *rapid.T) {
 	c.open -= units
 }
 
-// hasLeft reports whether a charge counts for nothing any more.
+// hasLeft reports whether no unit of a charge counts any more.
 func (b *books) hasLeft(c charge) bool {
 	alone := grants{[]int64{c.stamp}, []int64{c.open}}
 	return freeByDefinition(b.s, alone, b.now) == b.s.capacity()
 }
 
-// givenBack is how many units of a charge the last refund gave back. GCRA may give
-// back a part of a unit, because a part of it has returned by itself. It reports
-// whole units only; here that unit counts as given back.
+// givenBack returns how many units of a charge the last refund gave back. GCRA may give back a part of a unit,
+// because the other part has returned by itself. It reports only whole units; here that unit counts as given back.
 func (b *books) givenBack(c charge, units int64) int64 {
 	if g, ok := b.m.units.(*gcra); ok {
 		elapsed := rat(b.now - c.stamp)
@@ -89,7 +87,7 @@ func (b *books) givenBack(c charge, units int64) int64 {
 	return b.last.Granted
 }
 
-// net is the charges as if what was given back had never been charged.
+// net returns the charges without the units that were given back.
 func (b *books) net() (net grants) {
 	for _, c := range b.charges {
 		net.add(c.stamp, c.net)
@@ -97,8 +95,8 @@ func (b *books) net() (net grants) {
 	return net
 }
 
-// Law 1, net of refunds: in no window are more units charged and not given back than
-// the algorithm's worst case.
+// Law 1 holds net of refunds: no window has more units that were charged and not given back than the algorithm's
+// worst case.
 func TestWorstCaseHoldsNetOfRefunds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		b := openBooks(t)
@@ -109,10 +107,10 @@ func TestWorstCaseHoldsNetOfRefunds(t *testing.T) {
 	})
 }
 
-// Law 1: a refund never makes more free, then or later, than if the units had not been
-// charged in the first place. What counters and fixed windows give back is exactly
-// that; a log is late, because it gives back the oldest, and GCRA, because it does not
-// know what a key would have returned without the charge.
+// Law 1: after a refund, no more units are free, then or later, than if the refunded units had not been charged in
+// the first place. With counters and fixed windows, exactly as many are free. A log is late, because it gives back
+// the oldest units. GCRA is late, because it does not know how much of the key's debt would have been paid off
+// without the charge.
 func TestRefundsFreeNoMoreThanWasCharged(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		b := openBooks(t)
@@ -134,7 +132,7 @@ func (b *books) checkFree(t *rapid.T, now int64) {
 		t.Fatalf("%v %v: %d free after refunds, %d had the units not been charged", b.s.l, b.s.a, free, want)
 	}
 	if isGCRA {
-		// Whole units could hide a difference: compare the debts, exact fractions.
+		// Whole units could hide a difference, so the debts, which are exact fractions, are compared.
 		lean := newGCRA(b.s.l.Quota(), b.s.window(), b.s.l.Burst())
 		for i, stamp := range net.stamps {
 			lean.charge(stamp, net.costs[i])
@@ -145,7 +143,7 @@ func (b *books) checkFree(t *rapid.T, now int64) {
 	}
 }
 
-// A charge that is given back at once has not happened, under every algorithm.
+// A charge that is given back at once leaves no trace, under every algorithm.
 func TestRefundAtOnceUndoes(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		b := openBooks(t)
@@ -153,7 +151,7 @@ func TestRefundAtOnceUndoes(t *testing.T) {
 			b.next(t)
 		}
 		b.now += drawStep(t, b.s, b.now, b.last)
-		// A log whose oldest units differ from the newest knows the number only.
+		// Only the number is compared: a log gives back its oldest units, which may differ from the newest.
 		before := b.m.Clone().Peek(b.now, 1).Remaining
 		out := b.m.TakeUpTo(b.now, drawCost(t, b.s, b.last))
 		if !out.Allowed {

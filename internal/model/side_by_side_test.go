@@ -8,24 +8,24 @@ import (
 	"pgregory.net/rapid"
 )
 
-// sideBySide is a random history of a key under rules of one window that are in force at the same time, and what
-// was charged in it and not given back.
+// sideBySide has a random history of a key under rules with the same window that are in force at the same time, and
+// the units that were charged in it and not given back.
 type sideBySide struct {
 	m       *key
 	now     int64
-	most    int64 // units that the smallest of the rules takes over and charges without being asked whether they fit
+	most    int64 // units that the smallest rule inherits, or charges whether or not they fit
 	id      uint64
 	charges []sideCharge
 }
 
 type sideCharge struct {
 	stamp, units int64
-	back         int64  // of these
-	hold         uint64 // 0: none
+	back         int64  // the number of these that were given back
+	hold         uint64 // 0: no hold
 	ends         int64  // when the hold is given back; 0: never
 }
 
-// in is what was charged in the given time up to now, and what is left of it.
+// in returns the units charged in the given time up to now, and how many of them were not given back.
 func (s *sideBySide) in(length int64) (charged, left int64) {
 	for _, c := range s.charges {
 		if c.stamp > s.now-length {
@@ -35,17 +35,17 @@ func (s *sideBySide) in(length int64) (charged, left int64) {
 	return charged, left
 }
 
-// fits reports whether the smallest of the rules charges so many units, whatever is free. A counter keeps what
-// it was charged for up to a sub-window longer than a window.
+// fits reports whether the smallest rule charges this many units, however many are free. A counter keeps its units
+// for up to a sub-window longer than a window.
 func (s *sideBySide) fits(units int64) bool {
 	charged, _ := s.in(2 * s.m.limit.Window().Microseconds())
 	return charged+units <= s.most
 }
 
-// Laws 1 and 11 where rules of different algorithms and limits are in force side by side: neither a log nor a
-// strict counter grants anything if there would be more units in a window than its limit, whichever rule charged
-// the others; and whatever else was done meanwhile under a smaller rule. What is charged without regard to what
-// is free is bounded by four times the smallest limit.
+// Laws 1 and 11 hold where rules with different algorithms and limits are in force side by side. Neither a log nor
+// a strict counter grants a unit if there would then be more units in a window than its limit, whichever rule
+// charged the others, and whatever else was done meanwhile under a smaller rule. Charges that do not depend on free
+// units are bounded by four times the smallest limit.
 func TestLaws1And11RulesSideBySide(t *testing.T) {
 	exact := []limit.Algorithm{limit.SlidingLog(), limit.SlidingLogZSet(), limit.SlidingCounter(4, limit.Strict), limit.SlidingCounter(16, limit.Strict)}
 	rapid.Check(t, func(t *rapid.T) {
@@ -72,7 +72,7 @@ func TestLaws1And11RulesSideBySide(t *testing.T) {
 	})
 }
 
-// giveBack gives back what is held until now.
+// giveBack gives back the holds that have ended by now.
 func (s *sideBySide) giveBack() {
 	s.m.GiveBack(s.now)
 	for i := range s.charges {
@@ -82,7 +82,7 @@ func (s *sideBySide) giveBack() {
 	}
 }
 
-// next does one thing under the rule in force, and returns how many units that granted.
+// next performs one operation under the rule in force, and returns how many units it granted.
 func (s *sideBySide) next(t *rapid.T) int64 {
 	units := rapid.Int64Range(1, 8).Draw(t, "units")
 	window := s.m.limit.Window().Microseconds()
@@ -98,7 +98,7 @@ func (s *sideBySide) next(t *rapid.T) int64 {
 		return s.charged(s.m.TakeUpTo(s.now, units))
 	case "peek":
 		s.m.Peek(s.now, units)
-	case "lease": // which is refunded as others are
+	case "lease": // which is refunded like other charges
 		return s.charged(s.m.Lease(s.now, units, Terms{ID: s.id, Most: 20, Life: window / 10}))
 	case "hold":
 		terms := HoldTerms{ID: s.id, Life: rapid.Int64Range(1, window).Draw(t, "life"), GivesBack: rapid.Bool().Draw(t, "gives back")}
@@ -143,7 +143,7 @@ func (s *sideBySide) next(t *rapid.T) int64 {
 	return 0
 }
 
-// charged notes what was granted.
+// charged records the units that were granted.
 func (s *sideBySide) charged(out Outcome) int64 {
 	if out.Granted > 0 {
 		s.charges = append(s.charges, sideCharge{stamp: out.Stamp, units: out.Granted})
@@ -151,7 +151,8 @@ func (s *sideBySide) charged(out Outcome) int64 {
 	return out.Granted
 }
 
-// Law 1: a counter gives back nothing of a charge that a log has forgotten meanwhile, though its sub-window still counts.
+// Law 1: a counter gives back no unit of a charge that a log has forgotten meanwhile, though its sub-window still
+// counts.
 func TestLaw1RefundOfWhatALogHasForgotten(t *testing.T) {
 	const second, start = 1_000_000, 10_000_000
 	l := limit.Per(5, time.Second)
@@ -161,7 +162,7 @@ func TestLaw1RefundOfWhatALogHasForgotten(t *testing.T) {
 	}
 	m.Decide(start, 1)
 	m.Decide(start+second/5, 1)         // in the same quarter of the window
-	m.Decide(start+second+second/20, 1) // the first one has left
+	m.Decide(start+second+second/20, 1) // the first unit has left
 	if err := m.Use(l, limit.SlidingCounter(4, limit.Strict)); err != nil {
 		t.Fatal(err)
 	}

@@ -8,10 +8,9 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// slidingCounter counts units in buckets of window/k, aligned to the epoch:
-// bucket i is the times t with i <= t*k/window < i+1. Besides the last k
-// buckets, the one before them counts: whole if strict, else by the part of it
-// that is less than a window old.
+// slidingCounter counts units in buckets of window/k, aligned to the epoch: bucket i has the times t with i <=
+// t*k/window < i+1. Besides the last k buckets, the one before them counts: the whole bucket if strict, otherwise
+// the part of it that is less than a window old.
 type slidingCounter struct {
 	quota, window, k int64
 	rounding         limit.Rounding
@@ -63,7 +62,7 @@ func (c *slidingCounter) charge(t, cost int64) {
 	c.add(current, cost)
 }
 
-// forget drops the buckets that no longer count; see slidingLog.forget for when it may.
+// forget drops the buckets that no longer count; slidingLog.forget says when it may be called.
 func (c *slidingCounter) forget(current int64) {
 	c.buckets = slices.DeleteFunc(c.buckets, func(b bucket) bool { return b.index < current-c.k })
 }
@@ -76,7 +75,7 @@ func (c *slidingCounter) add(index, units int64) {
 	c.buckets[at].units += units
 }
 
-// chargePast adds units to the buckets that they belong to, if those still count.
+// chargePast adds units to the buckets that they belong to, as far as these still count.
 func (c *slidingCounter) chargePast(t int64, past []Past) (charged int64, changed bool) {
 	current, _ := c.locate(t)
 	counting := c.clone().(*slidingCounter)
@@ -96,8 +95,8 @@ func (c *slidingCounter) chargePast(t int64, past []Past) (charged int64, change
 	return charged, charged > 0
 }
 
-// refund gives back nothing of a charge that is a window old, though its bucket may still count: another
-// algorithm may have forgotten it since, and then what is in the bucket is others'.
+// refund gives back nothing of a charge that is a window old, though its bucket may still count. Another algorithm
+// may have forgotten that charge since, and the units in the bucket are then those of other charges.
 func (c *slidingCounter) refund(t, stamp, _, units int64) (given int64, changed bool) {
 	if stamp <= t-c.window {
 		return 0, false
@@ -112,7 +111,7 @@ func (c *slidingCounter) refund(t, stamp, _, units int64) (given int64, changed 
 	return given, given > 0
 }
 
-// wait searches by halves, because what is free never shrinks by waiting.
+// wait uses binary search, because waiting never reduces the number of free units.
 func (c *slidingCounter) wait(t, cost int64) int64 {
 	low, high := int64(0), c.reset(t)
 	for low < high {
@@ -142,7 +141,7 @@ func (c *slidingCounter) held() (units int64) {
 	return units
 }
 
-// past has each unit at the end of its bucket.
+// past returns each unit at the end of its bucket.
 func (c *slidingCounter) past(newest, _, _ int64) (past []logEntry) {
 	for _, b := range slices.Backward(c.buckets) {
 		past = append(past, logEntry{min(newest, c.start(b.index+1)-1), b.units})
@@ -156,11 +155,10 @@ func (c *slidingCounter) clone() tally {
 	return &d
 }
 
-// ceilDiv is a/b rounded up, for a >= 0 and b > 0.
+// ceilDiv returns a/b rounded up, for a >= 0 and b > 0.
 func ceilDiv(a, b int64) int64 { return (a + b - 1) / b }
 
-// mulDivCeil is a*b/c rounded up, for a, b >= 0 and c > 0. The product may be
-// longer than 64 bits.
+// mulDivCeil returns a*b/c rounded up, for a, b >= 0 and c > 0. The product may be longer than 64 bits.
 func mulDivCeil(a, b, c int64) int64 {
 	n := new(big.Int).Mul(big.NewInt(a), big.NewInt(b))
 	n.Add(n, big.NewInt(c-1))

@@ -9,13 +9,13 @@ import (
 // than a window old.
 type slidingLog struct {
 	quota, window int64
-	zset          bool // encoded as a sorted set: another algorithm to a change of rules
+	zset          bool // stored as a sorted set: counts as another algorithm when rules change
 
 	// entries are the units held, oldest first.
 	entries []logEntry
 
-	// A log may be used by several versions of a limit. What is held is what the
-	// longest window and the largest quota among those that charged need.
+	// Several versions of a limit may use the same log. It holds the units that the longest window and the largest
+	// quota among the versions that charged need.
 	longest, keep int64
 }
 
@@ -25,7 +25,7 @@ func newSlidingLog(quota, window int64) *slidingLog {
 	return &slidingLog{quota: quota, window: window, longest: window, keep: quota}
 }
 
-// under is the same log under another limit.
+// under returns the same log under another limit.
 func (l *slidingLog) under(quota, window int64) *slidingLog {
 	c := l.clone().(*slidingLog)
 	c.quota, c.window = quota, window
@@ -33,7 +33,7 @@ func (l *slidingLog) under(quota, window int64) *slidingLog {
 	return c
 }
 
-// after is how many of the units held are younger than stamp.
+// after returns how many of the units held are younger than stamp.
 func (l *slidingLog) after(stamp int64) (units int64) {
 	for _, e := range l.entries {
 		if e.stamp > stamp {
@@ -50,15 +50,15 @@ func (l *slidingLog) charge(t, cost int64) {
 	l.forget(t)
 }
 
-// forget drops what nobody needs after a charge at t. No later question is about a time
-// before t, so what is gone by t is gone for good. That does not hold at a denial or a
-// refund: the clock may go back from there as far as the last charge.
+// forget drops units that no limit needs after a charge at t. No later question is about a time before t, so a unit
+// that has left by t has left for good. That is not so at a denial or a refund: the clock may then go back as far
+// as the last charge.
 func (l *slidingLog) forget(t int64) {
 	l.entries = slices.DeleteFunc(l.entries, func(e logEntry) bool { return e.stamp <= t-l.longest })
 	l.drop(0, l.held()-l.keep)
 }
 
-// chargePast puts units where they would be had they been charged in time.
+// chargePast puts units where they would be if they had been charged at their times.
 func (l *slidingLog) chargePast(t int64, past []Past) (charged int64, changed bool) {
 	live := l.after(t - l.window)
 	for _, p := range past {
@@ -76,8 +76,7 @@ func (l *slidingLog) chargePast(t int64, past []Past) (charged int64, changed bo
 	return charged, true
 }
 
-// drop removes up to n units, the oldest first, from the i-th entry on. It
-// returns how many there were.
+// drop removes up to n units, the oldest first, from the i-th entry on. It returns how many it removed.
 func (l *slidingLog) drop(i int, n int64) (dropped int64) {
 	for dropped < n && i < len(l.entries) {
 		e := &l.entries[i]
@@ -91,8 +90,8 @@ func (l *slidingLog) drop(i int, n int64) (dropped int64) {
 	return dropped
 }
 
-// refund removes the oldest units that count, not those of the charge: what is
-// left then leaves no earlier than it should.
+// refund removes the oldest units that count, and not those of the charge itself. So the remaining units leave no
+// earlier than they should.
 func (l *slidingLog) refund(t, stamp, _, units int64) (given int64, changed bool) {
 	if stamp <= t-l.window {
 		return 0, false
@@ -121,7 +120,7 @@ func (l *slidingLog) release(t, stamp, units int64) (given int64, changed bool) 
 	return given, given > 0
 }
 
-// largest is how many units a log holds at most.
+// largest returns the largest number of units that a log holds.
 func (l *slidingLog) largest() int64 {
 	if l.zset {
 		return 5000
@@ -155,7 +154,7 @@ func (l *slidingLog) reset(t int64) int64 {
 
 func (l *slidingLog) held() int64 { return l.after(-1 << 62) }
 
-// past has each unit at its own time.
+// past returns each unit at its own time.
 func (l *slidingLog) past(_, _, _ int64) []logEntry {
 	past := slices.Clone(l.entries)
 	slices.Reverse(past)

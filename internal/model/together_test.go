@@ -6,8 +6,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Units of one moment are the same whether they are charged one by one or together, where
-// all of them fit: so tests of many equal decisions need not make each of them.
+// Units of one moment count the same whether they are charged one by one or together, if all of them fit. So tests
+// of many equal decisions need not make each of them.
 func TestUnitsOfOneMomentAddUp(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := drawSubject(t)

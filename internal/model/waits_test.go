@@ -9,8 +9,8 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// The waits a model answers are exact: at the end of each it holds, one
-// microsecond before it does not.
+// The waits in a model's answers are exact: the answer changes at the end of the wait, and not one microsecond
+// before it.
 func TestWaitsAreExact(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := drawSubject(t)
@@ -55,8 +55,8 @@ func checkWaits(t *rapid.T, s subject, m *key, now, cost int64, out Outcome) {
 	checkReset(t, s, m, now, out)
 }
 
-// A key is reset exactly when its whole capacity is free again, under every
-// algorithm: the last unit charged takes up at least 1 of it until it is gone.
+// A key is reset exactly when its whole capacity is free again. This holds for every algorithm, because the unit
+// charged last takes up at least 1 of the capacity until it has left.
 func checkReset(t *rapid.T, s subject, m *key, now int64, out Outcome) {
 	later := m.Clone().(*key)
 	used := later.Decide(now+out.ResetAfter, s.capacity())
@@ -69,9 +69,8 @@ func checkReset(t *rapid.T, s subject, m *key, now int64, out Outcome) {
 	}
 }
 
-// Nothing is granted at any time before the end of a wait. Windows this short
-// are not valid limits; they allow to try every microsecond, and buckets that
-// are shorter than one.
+// Nothing is granted at any time before the end of a wait. Windows as short as here are not valid limits, but they
+// make it possible to try every microsecond, and buckets that are shorter than one.
 func TestNothingIsGrantedDuringAWait(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		quota := rapid.Int64Range(1, 12).Draw(t, "quota")

@@ -2,9 +2,8 @@ package model
 
 import "sort"
 
-// MaxInWindow returns the most units in any half-open window of the given
-// length, where costs[i] units lie at stamps[i]. Stamps may come in any order.
-// Where one slice is longer than the other, its surplus is ignored.
+// MaxInWindow returns the most units in any half-open window of the given length, where costs[i] units lie at
+// stamps[i]. Stamps may come in any order. If one slice is longer than the other, its surplus is ignored.
 func MaxInWindow(stamps, costs []int64, window int64) int64 {
 	type grant struct{ stamp, cost int64 }
 	grants := make([]grant, min(len(stamps), len(costs)))
@@ -13,9 +12,8 @@ func MaxInWindow(stamps, costs []int64, window int64) int64 {
 	}
 	sort.Slice(grants, func(i, j int) bool { return grants[i].stamp < grants[j].stamp })
 
-	// Some fullest window ends right after a grant: as it is slid along, grants
-	// only enter at its end. For each grant, oldest is the first one that lies in
-	// the window which ends there.
+	// Some fullest window ends right after a grant: if a window is moved until its end reaches a grant, grants only
+	// enter it at its end. For each grant, oldest is the first grant in the window that ends there.
 	var most, sum int64
 	oldest := 0
 	for _, g := range grants {

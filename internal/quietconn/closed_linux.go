@@ -10,15 +10,15 @@ import (
 // established is the state of a TCP connection that neither side has closed.
 const established = 1
 
-// isClosed reports whether the other side of a TCP connection has closed it. It does not tell the scheduler of the
-// system call, which does not block.
+// isClosed reports whether the other side of a TCP connection has closed it. It makes the system call without
+// telling the scheduler, because the call does not block.
 func isClosed(socket syscall.Conn) (closed bool) {
 	raw, err := socket.SyscallConn()
 	if err != nil {
 		return false
 	}
 	_ = raw.Control(func(fd uintptr) {
-		var state uint8 // the first byte of what the system tells
+		var state uint8 // the first byte of the system's answer
 		size := uint32(unsafe.Sizeof(state))
 		_, _, errno := syscall.RawSyscall6(syscall.SYS_GETSOCKOPT, fd, syscall.IPPROTO_TCP, syscall.TCP_INFO,
 			uintptr(unsafe.Pointer(&state)), uintptr(unsafe.Pointer(&size)), 0)

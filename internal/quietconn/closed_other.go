@@ -4,5 +4,5 @@ package quietconn
 
 import "syscall"
 
-// isClosed does not know.
+// isClosed cannot find out, and reports false.
 func isClosed(syscall.Conn) bool { return false }

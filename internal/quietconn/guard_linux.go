@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// guardEvery is how long the monitor thread sleeps at most while waits end that the scheduler is not told of.
-// 20 ms or 50 ms take no less processor time.
+// guardEvery is the longest time that the monitor thread sleeps while waits end of which the scheduler is not told.
+// Intervals of 20 ms and 50 ms take no less processor time.
 const guardEvery = 10 * time.Millisecond
 
-// guard is a timer that runs while waits end of which the scheduler is not told, because the monitor thread
-// sleeps until the process's next timer. It stops by itself if there was none for a while; then the scheduler
-// is told of the next one.
+// guard is a timer that runs while waits end of which the scheduler is not told. It keeps the monitor thread, which
+// sleeps until the process's next timer, from sleeping for long. It stops by itself if no such wait has ended for a
+// while; then the scheduler is told of the next one.
 type guard struct {
 	timer *time.Timer
 	state atomic.Uint32
@@ -23,12 +23,12 @@ type guard struct {
 // States of the guard.
 const (
 	off  uint32 = iota
-	idle        // on, and no wait has ended since the timer last fired
-	used        // on
+	idle        // on, but no wait has ended since the timer last fired
+	used        // on, and a wait has ended since
 )
 
-// theGuard is that of the process. It is made at start, since a timer that is made within a bubble of
-// testing/synctest belongs to that.
+// theGuard is the process's guard. It is made at start, since a timer that is made within a bubble of
+// testing/synctest belongs to the bubble.
 var theGuard = newGuard()
 
 func newGuard() *guard {
@@ -38,7 +38,7 @@ func newGuard() *guard {
 	return g
 }
 
-// begin is called when a wait has ended. It reports whether the scheduler must be told of it.
+// begin is called when a wait has ended. It reports whether the scheduler must be told.
 func (g *guard) begin() (tell bool) {
 	switch {
 	case g.state.Load() == used, g.state.CompareAndSwap(idle, used):
@@ -49,11 +49,12 @@ func (g *guard) begin() (tell bool) {
 		g.timer.Reset(guardEvery) // before the monitor thread goes to sleep again
 		return true
 	}
-	return false // another call has just told it
+	return false // another call has just told the scheduler
 }
 
-// inBubble reports whether it is called in a bubble of testing/synctest, by whose clock, in the year 2000, the timer
-// would be set: it would not fire for decades. There, times have no reading of the monotonic clock.
+// inBubble reports whether it is called in a bubble of testing/synctest. The timer would be set by the bubble's
+// clock, which starts in the year 2000, and would not fire for decades. In a bubble, times have no monotonic
+// reading.
 func inBubble() bool {
 	now := time.Now()
 	return now == now.Round(0)

@@ -9,31 +9,31 @@ import (
 )
 
 const (
-	// pollFor is how long a read polls before it waits, and how soon an answer must have come last time for
-	// that. A Redis that others keep busy, or that is on another machine, takes longer to answer: then nothing is
-	// polled.
+	// pollFor is how long a read polls before it waits. A read polls only if the last answer took less than that,
+	// too. A Redis that others keep busy, or that is on another machine, takes longer to answer, and then reads do
+	// not poll.
 	pollFor = 100 * time.Microsecond
 	// pollsAtMost bounds the polls of a read where the clock stands still, as in a bubble of testing/synctest.
 	pollsAtMost = 256
-	// yieldEvery is the number of polls after which other goroutines get their turn. More often is dearer: each
-	// time, Go wakes up another thread if it may use more than one.
+	// yieldEvery is the number of polls after which other goroutines get their turn. Yielding more often costs
+	// more: each time, Go wakes up another thread if it may use more than one.
 	yieldEvery = 8
 )
 
-// poller is the reading side of a connection. A read that finds nothing either waits in Go's network poller, or
-// polls for a moment before it does, whichever has been the faster way (trial).
+// poller is the reading side of a connection. A read that finds nothing either waits in Go's network poller at
+// once, or polls for a moment before that, whichever has been faster (see trial).
 type poller struct {
 	transfer
 	began  time.Time     // when the current read began
 	polled bool          // the current read has polled
-	last   time.Duration // how long the last answer took that had to be waited for
+	last   time.Duration // how long the last awaited answer took
 	trial  trial
 }
 
-// attempt reads, or polls. It returns false if nothing came; then it is called again when something has.
+// attempt reads, or polls. It returns false if nothing came; it is called again when something has come.
 func (p *poller) attempt(fd uintptr) (done bool) {
 	if p.waited {
-		return p.transfer.attempt(fd) // the network poller has called it, or other goroutines have had their turn
+		return p.transfer.attempt(fd) // called by the network poller, or after other goroutines had their turn
 	}
 	if p.transfer.attempt(fd) {
 		return true
@@ -58,7 +58,7 @@ func (p *poller) attempt(fd uintptr) (done bool) {
 	return false
 }
 
-// answered notes how long an answer took that had to be waited for.
+// answered records how long an answer took for which the read had to wait.
 func (p *poller) answered(took time.Duration) {
 	p.trial.note(p.polled, took)
 	p.last = took

@@ -13,7 +13,7 @@ import (
 	"github.com/tierlimit/tierlimit/internal/redistest"
 )
 
-// newPoller returns a poller, a socket for it, and the one at its other end.
+// newPoller returns a poller, a socket for it, and the socket at the other end.
 func newPoller(t *testing.T) (p *poller, fd uintptr, other int) {
 	t.Helper()
 	fds, err := syscall.Socketpair(syscall.AF_UNIX, syscall.SOCK_STREAM, 0)
@@ -24,8 +24,8 @@ func newPoller(t *testing.T) (p *poller, fd uintptr, other int) {
 	return &poller{transfer: transfer{trap: syscall.SYS_RECVFROM}}, uintptr(fds[0]), fds[1]
 }
 
-// A read polls if the last answer came soon and polling pays. Meanwhile other goroutines run, of which one sends the
-// answer here.
+// A read polls if the last answer came soon and polling pays. Meanwhile other goroutines run; here, one of them
+// sends the answer.
 func TestReadsPollForAnswersThatComeSoon(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	pays := trial{waiting: 20 * time.Microsecond, polling: 10 * time.Microsecond}
@@ -42,7 +42,7 @@ func TestReadsPollForAnswersThatComeSoon(t *testing.T) {
 	} {
 		p, fd, other := newPoller(t)
 		read := false
-		for range 50 { // a busy machine may take away the processor for longer than a read polls
+		for range 50 { // a busy machine may take the processor away for longer than a read polls
 			p.begin(make([]byte, 1))
 			p.began, p.last, p.trial = time.Now(), tc.last, tc.trial
 			sent := make(chan error, 1)
@@ -54,7 +54,7 @@ func TestReadsPollForAnswersThatComeSoon(t *testing.T) {
 			if err := <-sent; err != nil {
 				t.Fatal(err)
 			}
-			if read && !p.waited { // this goroutine was interrupted, and the answer was there at once
+			if read && !p.waited { // this goroutine was interrupted, and its first attempt found the answer
 				read = false
 				continue
 			}
@@ -74,7 +74,7 @@ func TestReadsPollForAnswersThatComeSoon(t *testing.T) {
 	}
 }
 
-// Reads go the way that is the faster by a quarter, and every 16th goes the other way.
+// Reads poll if that is faster by a quarter, and otherwise wait. Every 16th read does the opposite.
 func TestTrialFindsTheFasterWay(t *testing.T) {
 	for name, tc := range map[string]struct {
 		waiting, polling time.Duration
@@ -95,10 +95,10 @@ func TestTrialFindsTheFasterWay(t *testing.T) {
 					took = tc.polling
 				}
 				if n%5 == 0 {
-					took += time.Duration(n%7) * 100 * time.Microsecond // something else
+					took += time.Duration(n%7) * 100 * time.Microsecond // a delay with another cause
 				}
 				tr.note(polls, took)
-				if n >= reads && polls { // before, it was found out
+				if n >= reads && polls { // the first reads find out which way is faster
 					polled++
 				}
 			}
@@ -113,7 +113,7 @@ func TestTrialFindsTheFasterWay(t *testing.T) {
 	}
 }
 
-// What pays changes with the load: reads follow it.
+// Whether polling pays changes with the load, and reads follow that change.
 func TestTrialFollows(t *testing.T) {
 	var tr trial
 	for change, polling := range []time.Duration{20, 100, 20} {
@@ -136,7 +136,7 @@ func TestTrialFollows(t *testing.T) {
 	}
 }
 
-// A read that polls comes to an end even if nothing comes and the clock stands still.
+// A read that polls ends even if nothing comes and the clock stands still.
 func TestPollingEnds(t *testing.T) {
 	p, fd, _ := newPoller(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -148,7 +148,7 @@ func TestPollingEnds(t *testing.T) {
 	})
 }
 
-// Only readers of answers poll: when the next request comes says nothing of the one after it.
+// Only reads of answers poll. The time at which one request comes says nothing about the next one.
 func TestRequestsAreNotPolledFor(t *testing.T) {
 	plain, err := net.Dial("tcp", redistest.Shared(t).Addr())
 	if err != nil {
@@ -162,7 +162,7 @@ func TestRequestsAreNotPolledFor(t *testing.T) {
 		"answers":  {Client(plain).(*conn), true},
 		"requests": {Server(plain).(*conn), false},
 	} {
-		for range 20 { // a busy machine reads few answers soon
+		for range 20 { // on a busy machine few answers come soon
 			waits(t, tc.c)
 		}
 		if polls := tc.c.reads.trial.polling > 0; polls != tc.polls {

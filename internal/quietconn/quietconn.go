@@ -1,30 +1,31 @@
 // Package quietconn has network connections whose system calls do not wake up Go's monitor thread, and whose
-// answers are read in time also while all processors are busy.
+// answers are read in time even while all processors are busy.
 //
-// Go tells its scheduler of each system call, because it may block. If all of the process was idle before,
-// that wakes up the monitor thread of Go's runtime (sysmon), which finds nothing to do and goes to sleep
-// again: four system calls and two switches between threads. A process with few callers is idle between each
-// question to Redis and its answer. Where many such processes share a few cores, the monitor threads took as
-// much time as the decisions (docs/measurements.md).
+// Go tells its scheduler of each system call, because the call may block. If the whole process was idle before,
+// that wakes up the monitor thread of Go's runtime (sysmon), which finds nothing to do and goes to sleep again:
+// four system calls and two switches between threads. A process with few callers is idle between each question to
+// Redis and its answer. Where many such processes share a few cores, the monitor threads took as much time as the
+// decisions (docs/measurements.md).
 //
-// The system calls of a non-blocking socket do not block: if there is nothing to read, they say so, and Go's
-// network poller waits. So the scheduler need not be told of them.
+// The system calls of a non-blocking socket do not block: if there is nothing to read, they return an error that
+// says so, and Go's network poller waits. So the scheduler need not be told of them.
 //
-// Where answers come within microseconds, a read polls for a moment before it waits (poll_linux.go): the processor
-// then need not sleep and be woken up, which in some virtual machines takes longer than such an answer. In others it
-// does not, so each connection finds out which way is faster (trial_linux.go).
+// Where answers come within microseconds, a read polls for a moment before it waits (poll_linux.go). Then the
+// processor need not sleep and be woken up. In some virtual machines sleeping and waking takes longer than such an
+// answer, and in others it does not, so each connection finds out which way is faster (trial_linux.go).
 //
-// The price: the monitor thread also sees to it that others get their turn while a goroutine computes without
-// a pause. It interrupts that one after 10 ms, and looks whether somebody on the network wants something. If it
-// sleeps when such a goroutine begins, because that was woken up by a quiet read and makes no system call itself,
-// it notices at the process's next timer of which it knew when it went to sleep; without one, after a minute. So
-// a timer runs every 10 ms while there are such reads, and others wait that much longer at most. To change
-// nothing for processes that ask seldom, it stops if there was none for a while, and the scheduler is told of the
-// next one.
+// The price: the monitor thread also makes sure that others get their turn while a goroutine computes without a
+// pause. It interrupts the goroutine after 10 ms, and checks the network for data. But such a goroutine may begin
+// while the monitor thread sleeps, because a quiet read woke the goroutine up, and it makes no system call itself.
+// The monitor thread then wakes up only at the next timer that the process had when the thread went to sleep;
+// without a timer, after a minute. So a timer runs every 10 ms while there are quiet reads, and others wait at most
+// that much longer. To change nothing for processes that ask seldom, the timer stops if there was no quiet read for
+// a while, and the scheduler is told of the next one.
 //
-// A processor looks at the network poller when it has nothing to run; while all are busy, only the monitor thread
-// does, every 10 ms. So under load an answer of Redis waited for longer than Redis had taken. A reader that waited
-// for long looks for its answer after each turn of the goroutines that can run, for as long as there are any.
+// A processor looks at the network poller when it has nothing to run. While all processors are busy, only the
+// monitor thread does, every 10 ms. So under load an answer of Redis waited for longer than Redis had taken. A
+// reader whose last answer took long therefore looks for its answer after each turn of the runnable goroutines, for
+// as long as there are any.
 package quietconn
 
 import (
@@ -37,11 +38,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Dialer returns a function that dials quiet connections: TCP and Unix sockets, with TLS over them if config
-// is not nil; what is then written to one that the server has closed fails with [ErrClosedIdle]. Connecting
-// takes at most the given time, or as long as the context if that is 0. On systems other than Linux, on 386, which
-// lacks the system calls, and under the race detector, which would miss what is ordered by reads and writes, the
-// connections are ordinary ones.
+// Dialer returns a function that dials quiet connections: TCP and Unix sockets, with TLS over them if config is not
+// nil. On a connection with TLS, a write to a server that has closed the connection fails with [ErrClosedIdle].
+// Connecting takes at most the given time, or as long as the context if that is 0. On systems other than Linux, on
+// 386, which lacks the system calls, and under the race detector, which would miss the order that reads and writes
+// establish, the connections are ordinary ones.
 func Dialer(timeout time.Duration, config *tls.Config) func(ctx context.Context, network, addr string) (net.Conn, error) {
 	dial := redis.NewDialer(&redis.Options{DialTimeout: timeout})
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -67,8 +68,8 @@ func Dialer(timeout time.Duration, config *tls.Config) func(ctx context.Context,
 	}
 }
 
-// forServer returns a configuration with the server's name, which package tls takes from the address, too.
-// The server is told it also where its certificate is not checked.
+// forServer returns a configuration with the server's name, taken from the address as package tls does. The server
+// is told its name even if its certificate is not checked.
 func forServer(config *tls.Config, addr string) *tls.Config {
 	if config.ServerName != "" {
 		return config

@@ -29,7 +29,7 @@ func listen(t *testing.T, network, addr string, serve func(net.Conn)) net.Addr {
 	}
 	t.Cleanup(func() { _ = l.Close() })
 	go func() {
-		var accepted []net.Conn // the garbage collector would close one that serve does not keep
+		var accepted []net.Conn // the garbage collector would close connections that serve does not keep
 		defer func() {
 			for _, c := range accepted {
 				_ = c.Close()
@@ -67,7 +67,7 @@ func echo(c net.Conn) {
 	_ = c.Close()
 }
 
-// quietly returns its argument, which fails the test if it is not a quiet connection where there are any.
+// quietly returns its argument. It fails the test if that is not a quiet connection on a system that has them.
 func quietly(t *testing.T, c net.Conn) net.Conn {
 	t.Helper()
 	if _, ordinary := c.(*net.TCPConn); quiets && ordinary {
@@ -76,7 +76,7 @@ func quietly(t *testing.T, c net.Conn) net.Conn {
 	return c
 }
 
-// What is written arrives, whatever its size: also what neither side's buffers can hold.
+// All bytes that are written arrive, whatever their number, even if neither side's buffers can hold them.
 func TestBytesArrive(t *testing.T) {
 	for network, addr := range map[string]string{"tcp": "127.0.0.1:0", "unix": filepath.Join(t.TempDir(), "socket")} {
 		t.Run(network, func(t *testing.T) {
@@ -115,7 +115,7 @@ func TestNothingIsReadOrWrittenAtOnce(t *testing.T) {
 	}
 }
 
-// The errors are those of an ordinary connection, also in their texts.
+// The errors are those of an ordinary connection, including their texts.
 func TestErrors(t *testing.T) {
 	reset := func(c net.Conn) {
 		_, _ = c.Read(make([]byte, 1))
@@ -201,7 +201,7 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// One side may read while the other writes, and several may do the same.
+// One goroutine may read while another writes, and several goroutines may write at the same time.
 func TestConcurrentUse(t *testing.T) {
 	const writers, each, size = 4, 200, 1000
 	c := quietly(t, dial(t, listen(t, "tcp", "127.0.0.1:0", echo), nil))
@@ -273,8 +273,8 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// A server is told the name by which it is asked for, as by package tls, also if its certificate is not checked:
-// a proxy in front of it may choose by that.
+// A server is told the name by which it is asked for, as with package tls, even if its certificate is not checked:
+// a proxy in front of it may choose by the name.
 func TestServerIsToldItsName(t *testing.T) {
 	told := make(chan string, 1)
 	refuse := &tls.Config{GetConfigForClient: func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
@@ -304,8 +304,8 @@ func TestServerIsToldItsName(t *testing.T) {
 	}
 }
 
-// A server that accepts a connection and says nothing keeps nobody beyond the time for connecting, nor
-// beyond the context.
+// A server that accepts a connection and says nothing holds up the dialer no longer than the time for connecting,
+// and no longer than the context.
 func TestConnectingIsBounded(t *testing.T) {
 	addr := listen(t, "tcp", "127.0.0.1:0", func(net.Conn) {})
 	if _, err := Dialer(10*time.Millisecond, &tls.Config{})(t.Context(), "tcp", addr.String()); !errors.Is(err, context.DeadlineExceeded) {
@@ -318,7 +318,7 @@ func TestConnectingIsBounded(t *testing.T) {
 	}
 }
 
-// Reading and writing a message and an answer allocates nothing.
+// Writing a message and reading its answer allocates nothing.
 func TestAllocations(t *testing.T) {
 	c := quietly(t, dial(t, listen(t, "tcp", "127.0.0.1:0", echo), nil))
 	message := make([]byte, 64)

@@ -19,10 +19,10 @@ import (
 	"github.com/tierlimit/tierlimit/internal/redistest"
 )
 
-const quiets = true // connections are quiet here
+const quiets = true // whether connections are quiet on this system
 
-// While a process asks Redis and waits for its answers, the monitor thread does not wake up each time. The
-// system tells by the number of times that threads of this process have begun to wait.
+// While a process asks Redis and waits for its answers, the monitor thread does not wake up each time. The test
+// measures how often threads of this process have begun to wait, which the system counts.
 func TestMonitorThreadSleeps(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	addr := redistest.Shared(t).Addr()
@@ -37,19 +37,19 @@ func TestMonitorThreadSleeps(t *testing.T) {
 	}
 	defer other.Close()
 	wrapped := Server(other)
-	const rounds = 6 // in turns, so that both see the same of what else the machine does
+	const rounds = 6 // in turns, so that the rest of the machine disturbs both equally
 	var ordinary, quiet float64
 	for range rounds {
 		ordinary += waits(t, plain) / rounds
 		quiet += waits(t, wrapped) / rounds
 	}
-	// The one wait that each answer takes is that of the thread that reads it.
+	// For each answer, the thread that reads it must wait once.
 	if quiet-1 > (ordinary-1)/3 {
 		t.Errorf("threads wait %.2f times for each answer on a quiet connection, %.2f times on another", quiet, ordinary)
 	}
 }
 
-// waits returns how often a thread waits for each ping of Redis.
+// waits returns how often threads wait per ping of Redis.
 func waits(t *testing.T, c net.Conn) float64 {
 	t.Helper()
 	const pings = 1000
@@ -71,7 +71,7 @@ func voluntarySwitches(t *testing.T) int64 {
 	return int64(usage(t).Nvcsw)
 }
 
-// usage returns what this process has taken of the machine, by a call of which the scheduler is not told.
+// usage returns the resources that this process has used, by a call of which the scheduler is not told.
 func usage(t *testing.T) (u syscall.Rusage) {
 	t.Helper()
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -80,7 +80,8 @@ func usage(t *testing.T) (u syscall.Rusage) {
 	return u
 }
 
-// The scheduler is told of a wait that ends if there was none for a while, and not of those that follow soon.
+// The scheduler is told that a wait has ended if none had ended for a while, and is not told of waits that follow
+// soon.
 func TestSchedulerIsToldSeldom(t *testing.T) {
 	g := newGuard()
 	if !g.begin() {
@@ -100,8 +101,8 @@ func TestSchedulerIsToldSeldom(t *testing.T) {
 	g.timer.Stop()
 }
 
-// A wait that ends in a bubble of testing/synctest does not set the timer by the bubble's clock: it would not fire for
-// decades, and until it did, the scheduler would be told of nothing.
+// A wait that ends in a bubble of testing/synctest does not set the timer by the bubble's clock. The timer would
+// not fire for decades, and until then the scheduler would be told of nothing.
 func TestTheGuardInABubble(t *testing.T) {
 	g := newGuard()
 	synctest.Test(t, func(t *testing.T) {
@@ -118,8 +119,8 @@ func TestTheGuardInABubble(t *testing.T) {
 	g.timer.Stop()
 }
 
-// A goroutine that computes without a pause after an answer gives others their turn, also if the process has
-// no timers and asked shortly before.
+// A goroutine that computes without a pause after an answer gives others their turn, even if the process has no
+// timers and asked shortly before.
 func TestOthersGetTheirTurn(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	plain, err := net.Dial("tcp", redistest.Shared(t).Addr())
@@ -135,17 +136,18 @@ func TestOthersGetTheirTurn(t *testing.T) {
 		var ran atomic.Bool
 		began, before := time.Now(), usage(t)
 		go ran.Store(true)
-		for n := 0; !ran.Load() && (n%100_000 != 0 || time.Since(began) < patience); n++ { // rarely in the clock, where nothing is interrupted
+		for n := 0; !ran.Load() && (n%100_000 != 0 || time.Since(began) < patience); n++ { // the clock is read rarely: the reading is not interrupted
 		}
 		after := usage(t)
-		held = append(held, time.Duration(after.Utime.Nano()-before.Utime.Nano())) // a busy machine may take away the processor
+		held = append(held, time.Duration(after.Utime.Nano()-before.Utime.Nano())) // excludes time without the processor
 	}
 	if longest := slices.Max(held); longest > most {
 		t.Errorf("others were held up while %v were computed, want 20 ms or a little more", held)
 	}
 }
 
-// A socket that was set to wait does not: deadlines hold, and the scheduler is not held up.
+// Reads and writes do not block on a socket that was set to block: deadlines hold, and the scheduler is not held
+// up.
 func TestSocketThatWaits(t *testing.T) {
 	const deadline = 10 * time.Millisecond
 	quit := make(chan struct{})
@@ -181,11 +183,11 @@ func TestSocketThatWaits(t *testing.T) {
 	}
 }
 
-// others is how many goroutines keepBusy has.
+// others is the number of goroutines of keepBusy.
 const others = 10
 
-// keepBusy has goroutines that compute take turns on the only processor until the test ends. It returns their
-// number of turns.
+// keepBusy starts goroutines that compute and take turns on the only processor until the test ends. It returns the
+// counter of their turns.
 func keepBusy(t *testing.T) *atomic.Int64 {
 	t.Helper()
 	processors := runtime.GOMAXPROCS(1)
@@ -210,8 +212,8 @@ func keepBusy(t *testing.T) *atomic.Int64 {
 	return turns
 }
 
-// While others keep the processors, an answer is read after a turn of theirs, and not only when the monitor thread
-// looks for it.
+// While other goroutines occupy the processors, an answer is read after one of their turns, and not only when the
+// monitor thread looks for it.
 func TestAnswersAreReadBetweenTurns(t *testing.T) {
 	accepted := make(chan net.Conn, 1)
 	c := dial(t, listen(t, "tcp", "127.0.0.1:0", func(c net.Conn) { accepted <- c }), nil)
@@ -239,7 +241,7 @@ func TestAnswersAreReadBetweenTurns(t *testing.T) {
 		}
 		took := <-read - answered
 		if time.Since(began) > lookFor/2 {
-			continue // this process was stopped, and the reader may have looked for long enough
+			continue // this process was stopped, and the reader may have stopped looking
 		}
 		judged++
 		if took > 2*others {
@@ -251,7 +253,7 @@ func TestAnswersAreReadBetweenTurns(t *testing.T) {
 	}
 }
 
-// A read between the turns of others ends at its deadline, and when the connection is closed.
+// A read between the turns of others ends at its deadline, or when the connection is closed.
 func TestReadsBetweenTurnsEnd(t *testing.T) {
 	addr := listen(t, "tcp", "127.0.0.1:0", func(net.Conn) {})
 	for name, test := range map[string]struct {
@@ -281,7 +283,7 @@ func TestReadsBetweenTurnsEnd(t *testing.T) {
 	}
 }
 
-// Readers for whom nothing comes do not keep each other looking, however many they are.
+// Readers for which no data come do not keep each other looking, however many there are.
 func TestReadersDoNotKeepProcessorsBusy(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	addr := listen(t, "tcp", "127.0.0.1:0", func(net.Conn) {})

@@ -8,25 +8,26 @@ import (
 	"syscall"
 )
 
-// ErrClosedIdle is the error of a write that found the connection closed by the server. Nothing was written of the
-// command that the write belongs to.
+// ErrClosedIdle is the error of a write that found the connection closed by the server. No byte of the command that
+// the write belongs to was written.
 var ErrClosedIdle = fmt.Errorf("the server has closed the connection while it was idle: %w", io.EOF)
 
-// secureConn is a client's connection with TLS. Before the first write after an answer it looks whether the server
-// has closed the connection. Without TLS, go-redis does so when it takes a connection out of its pool, and dials
-// another one. With TLS, it would send a command, read an end of file, and not know whether the command has been run.
+// secureConn is a client's connection with TLS. Before the first write after an answer it checks whether the server
+// has closed the connection. Without TLS, go-redis makes this check when it takes a connection out of its pool, and
+// dials another one. With TLS, go-redis would send a command, read an end of file, and not know whether the command
+// has been run.
 //
-// It is no [syscall.Conn]: the bytes of the socket are not those of Redis's protocol. But go-redis finds the socket by
-// NetConn, and reads what is there before it sends the first command: where the server refuses a client's certificate,
-// that says so, and a write would only fail.
+// It is not a [syscall.Conn]: the bytes of the socket are not those of Redis's protocol. But go-redis finds the
+// socket by NetConn, and reads what has arrived before it sends the first command. If the server refuses a client's
+// certificate, that read reports the refusal, whereas a write would merely fail.
 type secureConn struct {
 	net.Conn // with TLS
 	below    net.Conn
-	socket   syscall.Conn // the same
+	socket   syscall.Conn // below, as a syscall.Conn
 	answered atomic.Bool  // something was read since the last write
 }
 
-// secured makes a connection with TLS look whether it is closed. below is the connection below it.
+// secured returns a connection with TLS that checks whether it was closed. below is the connection that carries it.
 func secured(c, below net.Conn) net.Conn {
 	socket, ok := below.(syscall.Conn)
 	if !ok {
@@ -35,7 +36,7 @@ func secured(c, below net.Conn) net.Conn {
 	return &secureConn{Conn: c, below: below, socket: socket}
 }
 
-// NetConn returns the connection below, as that of a [tls.Conn] does.
+// NetConn returns the connection below, as the NetConn method of a [tls.Conn] does.
 func (c *secureConn) NetConn() net.Conn { return c.below }
 
 func (c *secureConn) Read(p []byte) (int, error) {

@@ -11,8 +11,8 @@ import (
 	"github.com/tierlimit/tierlimit/internal/redistest"
 )
 
-// A connection with TLS that the server has closed refuses to write the next question, but not the rest of one that
-// was begun before, and says nothing of connections that have not answered yet.
+// A connection with TLS that the server has closed refuses to write the next question. It does not refuse the rest
+// of a question that was begun before, and a connection that has not answered yet does not refuse either.
 func TestSecureConnectionsThatTheServerCloses(t *testing.T) {
 	server := redistest.StartTLS(t)
 	config := &tls.Config{RootCAs: server.CA}

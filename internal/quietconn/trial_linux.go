@@ -5,16 +5,16 @@ package quietconn
 import "time"
 
 // trialEvery is the number of reads of which one goes the other way than the rest. It must not be much larger:
-// while reads poll, goroutines are runnable on all processors, and then Go looks only every 10 ms whether anyone
-// else on the network wants something. The one read that waits lets it look.
+// while reads poll, goroutines are runnable on all processors, and then Go checks only every 10 ms whether there is
+// other data on the network. The one read that waits lets Go check.
 const trialEvery = 16
 
-// trial finds out whether answers come sooner if reads poll for them. To put a processor to sleep and to wake it up
-// takes some virtual machines longer than Redis takes for a decision. On others it is cheap, and polling only takes
-// processor time, or even takes it from Redis.
+// trial finds out whether answers come sooner if reads poll for them. In some virtual machines, putting a processor
+// to sleep and waking it up takes longer than Redis takes for a decision. In others it is cheap, and polling only
+// takes processor time, or even takes it from Redis.
 type trial struct {
-	waiting, polling time.Duration // usual times of answers that were waited for, and polled for; 0 if none was
-	reads            int           // since one went the other way
+	waiting, polling time.Duration // usual times of answers that were waited for and polled for; 0: none yet
+	reads            int           // since one read went the other way
 }
 
 // polls reports whether the next read polls.
@@ -27,8 +27,8 @@ func (t *trial) polls() bool {
 	return pays
 }
 
-// note notes how long an answer took. The usual time moves by a fixed part of itself towards each: so it approaches
-// the median, and a few answers that took long for other reasons hardly matter.
+// note records how long an answer took. The usual time moves by a fixed part of itself toward each new time. So it
+// approaches the median, and a few answers that took long for other reasons hardly matter.
 func (t *trial) note(polled bool, took time.Duration) {
 	usual := &t.waiting
 	if polled {

@@ -10,20 +10,20 @@ import (
 )
 
 const (
-	// slowWait is the time from which an answer has taken long: more than Redis takes for a batch.
+	// slowWait is the time from which on an answer has taken long: more than Redis takes for a batch.
 	slowWait = time.Millisecond
-	// busyTurn is the time from which a turn of the other goroutines shows that the processors are busy.
+	// busyTurn is the duration of a turn of the other goroutines from which on the processors count as busy.
 	busyTurn = 50 * time.Microsecond
-	// mostLooking readers look between the turns of others at the same time, and each does so for lookFor at
-	// most. Otherwise a hundred of them would keep the processors busy by themselves, and go on because of that.
+	// At most mostLooking readers look for their answers between turns at the same time, each for at most lookFor.
+	// Otherwise a hundred of them would keep the processors busy by themselves, and continue because of that.
 	mostLooking = 16
 	lookFor     = 100 * time.Millisecond
 )
 
-// looking is how many readers look between the turns of others.
+// looking is the number of readers that look for their answers between the turns of others.
 var looking atomic.Int32
 
-// read makes attempts to read until one need not wait.
+// read attempts to read until an attempt need not wait.
 func (c *conn) read() error {
 	started := time.Now()
 	c.reads.began, c.reads.polled = started, false
@@ -43,11 +43,11 @@ func (c *conn) read() error {
 	return err
 }
 
-// readBetweenTurns makes an attempt to read after each turn of the goroutines that can run, for as long as there
-// are any, until the given time. It reports whether that was the end of reading; otherwise the poller must wait.
+// readBetweenTurns attempts to read after each turn of the runnable goroutines, for as long as there are any, until
+// the given time. It reports whether the read is done; otherwise the network poller must wait for it.
 //
-// A processor looks at the poller when it has nothing to run. While all are busy only the monitor thread does, every
-// 10 ms.
+// A processor looks at the network poller when it has nothing to run. While all processors are busy, only the
+// monitor thread does, every 10 ms.
 func (c *conn) readBetweenTurns(until time.Time) (done bool, err error) {
 	for now := time.Now(); now.Before(until); {
 		if err := c.raw.Read(c.look); err != nil || c.reads.errno != syscall.EAGAIN {

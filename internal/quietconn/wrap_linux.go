@@ -11,15 +11,15 @@ import (
 	"unsafe"
 )
 
-// Client makes the client's side of a connection quiet: what is read answers what was written, and may come soon.
-// Connections that are no sockets of the operating system stay as they are.
+// Client makes the client's side of a connection quiet. What is read from it answers what was written, and may come
+// soon. A connection that is not a socket of the operating system stays as it is.
 func Client(c net.Conn) net.Conn { return wrap(c, true) }
 
-// Server is Client for the server's side.
+// Server makes the server's side of a connection quiet.
 func Server(c net.Conn) net.Conn { return wrap(c, false) }
 
-// wrap makes a connection quiet. answers says whether what is read from it answers what was written, and so comes
-// soon.
+// wrap makes a connection quiet. answers says whether the data read from it are answers to the data written, and so
+// come soon.
 func wrap(c net.Conn, answers bool) net.Conn {
 	var socket syscall.Conn
 	switch c := c.(type) {
@@ -52,23 +52,24 @@ type conn struct {
 	answers bool // see wrap
 }
 
-// transfer is the system call that reads or writes, which is repeated until it need not wait.
+// transfer is a system call that reads or writes, and is repeated until it need not wait.
 type transfer struct {
-	mu   sync.Mutex // one call at a time, guards the rest
+	mu   sync.Mutex // held by one call at a time; guards the rest
 	trap uintptr    // the number of the system call
 	try  func(fd uintptr) (done bool)
 
 	data   []byte
-	waited bool // an attempt found that it must wait
+	waited bool // an attempt found that the call must wait
 	n      int
 	errno  syscall.Errno
 }
 
-// attempt makes the system call once. It returns false if there is nothing to read, or no room for what is
-// written; then it is called again when there may be.
+// attempt makes the system call once. It returns false if there is nothing to read, or no room for the data to
+// write; it is called again when there may be.
 //
-// The call says that it must not wait, since the socket may have been set to do so (by [os.File.Fd] of a copy,
-// say). Not told of a call that waits, the scheduler could not even stop the world.
+// MSG_DONTWAIT keeps the call from waiting even if the socket was set to block (for example by [os.File.Fd] of a
+// copy). The scheduler is not told of the call, and if the call waited, the scheduler could not even stop the
+// world.
 func (t *transfer) attempt(fd uintptr) (done bool) {
 	tell := t.waited && theGuard.begin()
 	for {
@@ -94,7 +95,7 @@ func (t *transfer) attempt(fd uintptr) (done bool) {
 // begin prepares attempts on data, which is not empty.
 func (t *transfer) begin(data []byte) { t.data, t.waited = data, false }
 
-// end returns what the last attempt returned, or the poller's error.
+// end returns the result of the last attempt, or the poller's error.
 func (t *transfer) end(name string, err error) (n int, _ error) {
 	t.data = nil
 	switch {

@@ -6,8 +6,7 @@ import (
 	"os/exec"
 )
 
-// binaryVariable names the environment variable that chooses the server to test
-// against.
+// binaryVariable names the environment variable that chooses the server under test.
 const binaryVariable = "TIERLIMIT_REDIS_SERVER"
 
 // findBinary returns the path of the server to run.

@@ -15,7 +15,8 @@ import (
 	"github.com/tierlimit/tierlimit/internal/standin"
 )
 
-// lateAnswers is a connection on which answers come late, by so many ns, unless its deadline comes first.
+// lateAnswers is a connection on which answers come late by the given number of ns, unless its deadline comes
+// first.
 type lateAnswers struct {
 	net.Conn
 	late     *atomic.Int64
@@ -38,17 +39,16 @@ func (c *lateAnswers) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Bubble is what a test in a bubble of testing/synctest has: a stand-in for Redis, and time that passes only
-// while all goroutines wait, so that nothing is late because the machine is busy. Unlike Redis, the stand-in
-// runs a client's own commands while it runs the script, too.
+// Bubble provides a test in a bubble of testing/synctest with a stand-in for Redis. In a bubble, time passes only
+// while all goroutines wait, so nothing is late because the machine is busy. Unlike Redis, the stand-in runs a
+// client's own commands even while it runs the script.
 type Bubble struct {
-	Late atomic.Int64 // by how many ns answers come late
+	Late atomic.Int64 // how late answers come, in ns
 
 	server *standin.Server
 }
 
-// InBubble runs a test in a bubble. On a 32-bit platform, for which the stand-in is not made, the test is
-// skipped.
+// InBubble runs a test in a bubble. On a 32-bit platform, which the stand-in does not support, the test is skipped.
 func InBubble(t *testing.T, test func(t *testing.T, b *Bubble)) {
 	t.Helper()
 	if strconv.IntSize < 64 {
@@ -61,7 +61,7 @@ func InBubble(t *testing.T, test func(t *testing.T, b *Bubble)) {
 		}
 		b := &Bubble{server: server}
 		t.Cleanup(func() {
-			time.Sleep(time.Duration(b.Late.Load())) // what waits for answers ends with the bubble
+			time.Sleep(time.Duration(b.Late.Load())) // goroutines that wait for answers must end with the bubble
 			server.Close()
 		})
 		test(t, b)

@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// FewerCases divides the number of cases that random tests try (rapid's -rapid.checks) by a
-// number until the test ends: for what decides as the server does, and takes many times as long.
-// The test must not be parallel.
+// FewerCases divides the number of cases that random tests try (rapid's -rapid.checks) by a number until the test
+// ends. It is for backends that decide as the server does but take many times as long. The test must not be
+// parallel.
 func FewerCases(tb testing.TB, by int) {
 	tb.Helper()
 	checks := flag.Lookup("rapid.checks")

@@ -6,8 +6,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// KillIdle puts n connections into a client's pool, of which some may be closed already, and has the server close all
-// but that of admin.
+// KillIdle puts n connections into a client's pool, some of which may be closed already. Then it has the server
+// close all connections except admin's.
 func KillIdle(t testing.TB, client, admin *redis.Client, n int) {
 	t.Helper()
 	var idle []*redis.Conn

@@ -18,7 +18,7 @@ const slotCount = 16384
 type Cluster struct {
 	args    []string // of every node's command line
 	masters int
-	nodes   []*clusterNode // the first masters, then those added
+	nodes   []*clusterNode // the masters of the start, then the nodes added
 }
 
 type clusterNode struct {
@@ -26,9 +26,9 @@ type clusterNode struct {
 	busPort int
 }
 
-// StartCluster starts a Cluster whose masters own equal shares of the slots, and
-// returns when every master sees all of it, after two to three seconds: a master
-// serves nothing in its first two. args are added to each command line.
+// StartCluster starts a Cluster whose masters own equal shares of the slots. It returns when every master sees the
+// whole Cluster, after two to three seconds, because a master serves nothing in its first two seconds. args are
+// added to each command line.
 func StartCluster(tb testing.TB, masters int, args ...string) *Cluster {
 	tb.Helper()
 	if masters < 1 || masters > slotCount {
@@ -62,8 +62,7 @@ func (n *clusterNode) args(port int) []string {
 	return append(all, promptReplication()...)
 }
 
-// form gives each node its slots, introduces all to the first and waits until
-// they agree.
+// form gives each node its slots, introduces all nodes to the first, and waits until they agree.
 func (c *Cluster) form(tb testing.TB) error {
 	ctx := context.Background()
 	var clients []*redis.Client
@@ -73,7 +72,7 @@ func (c *Cluster) form(tb testing.TB) error {
 	first := c.nodes[0]
 	for i, client := range clients {
 		slotsFrom, slotsTo := i*slotCount/len(clients), (i+1)*slotCount/len(clients)-1
-		// Distinct epochs from the start save the nodes from sorting out who is who.
+		// Distinct epochs from the start save the nodes from having to resolve conflicts.
 		for _, args := range [][]any{
 			{"CLUSTER", "SET-CONFIG-EPOCH", i + 1},
 			{"CLUSTER", "ADDSLOTSRANGE", slotsFrom, slotsTo},
@@ -90,7 +89,7 @@ func (c *Cluster) form(tb testing.TB) error {
 	return c.agree(tb)
 }
 
-// agree waits until every node sees all of the Cluster.
+// agree waits until every node sees the whole Cluster.
 func (c *Cluster) agree(tb testing.TB) error {
 	for i, node := range c.nodes {
 		client := node.Client(tb)
@@ -102,8 +101,7 @@ func (c *Cluster) agree(tb testing.TB) error {
 	return nil
 }
 
-// seesCluster checks that the client's node knows size nodes and can reach the
-// owner of every slot.
+// seesCluster checks that the client's node knows as many nodes as size, and can reach the owner of every slot.
 func seesCluster(ctx context.Context, client *redis.Client, size int) error {
 	info, err := client.ClusterInfo(ctx).Result()
 	if err != nil {
@@ -121,8 +119,7 @@ func seesCluster(ctx context.Context, client *redis.Client, size int) error {
 	return nil
 }
 
-// Nodes returns the masters that the Cluster started with; the first owned the lowest
-// slots.
+// Nodes returns the masters that the Cluster started with. The first of them owned the lowest slots.
 func (c *Cluster) Nodes() []*Server {
 	var servers []*Server
 	for _, node := range c.nodes[:c.masters] {
@@ -140,10 +137,9 @@ func (c *Cluster) Addrs() []string {
 	return addrs
 }
 
-// Client returns a client of the Cluster, closed when the test ends. Like that
-// of a single server it obeys contexts and does not retry, but go-redis follows
-// redirections and may send a command again after a network error while doing
-// so; change may adjust its options.
+// Client returns a client of the Cluster, which is closed when the test ends. Like the client of a single server it
+// obeys contexts and does not retry, but go-redis follows redirections, and may then send a command again after a
+// network error. change may adjust its options.
 func (c *Cluster) Client(tb testing.TB, change ...func(*redis.ClusterOptions)) *redis.ClusterClient {
 	tb.Helper()
 	options := &redis.ClusterOptions{

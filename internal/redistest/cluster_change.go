@@ -11,10 +11,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// AddReplicas gives each master a replica of its own, and returns them in the order of
-// the masters, when all nodes know them and they have their copies. args are added to
-// each command line. A replica takes over when its master has been silent for
-// cluster-node-timeout and the other masters, who must be a majority, agree.
+// AddReplicas gives each master a replica. It returns the replicas in the order of the masters, when all nodes know
+// them and they have their copies. args are added to each command line. A replica takes over when its master has
+// been silent for cluster-node-timeout and a majority of the masters agrees.
 func (c *Cluster) AddReplicas(tb testing.TB, args ...string) []*Server {
 	tb.Helper()
 	masters := c.Nodes()
@@ -33,7 +32,7 @@ func (c *Cluster) AddReplicas(tb testing.TB, args ...string) []*Server {
 	return replicas
 }
 
-// knowReplica checks that a replica follows its master, and that all nodes know it.
+// knowReplica checks that a replica follows the master, and that all nodes know the replica.
 func (c *Cluster) knowReplica(tb testing.TB, master *Server) error {
 	if err := followed(tb, master); err != nil {
 		return err
@@ -52,8 +51,8 @@ func (c *Cluster) knowReplica(tb testing.TB, master *Server) error {
 	return nil
 }
 
-// AddNode starts a further node, which owns no slots, and returns when it and the
-// others know each other. args are added to its command line.
+// AddNode starts a further node, which owns no slots. It returns when this node and the others know each other.
+// args are added to its command line.
 func (c *Cluster) AddNode(tb testing.TB, args ...string) *Server {
 	tb.Helper()
 	return c.addNodes(tb, 1, args)[0]
@@ -77,9 +76,9 @@ func (c *Cluster) addNodes(tb testing.TB, count int, args []string) (added []*Se
 	return added
 }
 
-// MoveSlots moves slots, with their keys, from one master to another, while clients go
-// on: it declares all of the slots to be on the move, then moves a key of each, calls
-// halfway if that is not nil, moves the others, and declares the slots to be moved.
+// MoveSlots moves slots, with their keys, from one master to another while clients continue. It declares that all
+// of the slots are being moved, moves a key of each slot, calls halfway if that is not nil, moves the other keys,
+// and declares that the slots have moved.
 func (c *Cluster) MoveSlots(tb testing.TB, from, to *Server, slots []int, halfway func()) {
 	tb.Helper()
 	ctx := context.Background()
@@ -112,12 +111,12 @@ func (c *Cluster) MoveSlots(tb testing.TB, from, to *Server, slots []int, halfwa
 		}
 	}
 	for _, slot := range slots {
-		do(target, "CLUSTER", "SETSLOT", slot, "NODE", toID) // first, or nobody owns it for a moment
+		do(target, "CLUSTER", "SETSLOT", slot, "NODE", toID) // first, or no node owns it for a moment
 		do(source, "CLUSTER", "SETSLOT", slot, "NODE", toID)
 	}
 }
 
-// nodeID is what the nodes of a Cluster call a node.
+// nodeID returns the ID of a node within the Cluster.
 func nodeID(tb testing.TB, node *Server) string {
 	tb.Helper()
 	id, err := node.Client(tb).ClusterMyID(context.Background()).Result()

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// command is a server's command line, to be run once or again.
+// command is a server's command line, which can be run more than once.
 type command struct {
 	binary string
 	args   []string
@@ -19,7 +19,7 @@ type command struct {
 	dir    string // working directory and logs
 }
 
-// errPortTaken: somebody else took the port between choosing and using it.
+// errPortTaken means that another process took the port between choosing and using it.
 var errPortTaken = errors.New("redistest: port taken")
 
 // plainArgs are the arguments of a server that keeps nothing on disk.
@@ -32,8 +32,7 @@ func plainArgs(port int) []string {
 	}
 }
 
-// launch starts a server on a free port with the arguments args makes for that
-// port.
+// launch starts a server on a free port, with the arguments that args returns for that port.
 func launch(dir string, args func(port int) []string) (command, *process, error) {
 	binary, err := findBinary()
 	if err != nil {
@@ -88,7 +87,7 @@ func (c command) run() (*process, error) {
 	return nil, fmt.Errorf("redistest: %s %s: %w; it said:\n%s", c.binary, strings.Join(c.args, " "), err, said)
 }
 
-// answers checks that the process pid, and nobody else, answers at the port.
+// answers checks that the process pid, and no other process, answers at the port.
 func (c command) answers(pid int) error {
 	// A failed dial is expected at first, and go-redis would log it.
 	conn, err := net.DialTimeout("tcp", loopback(c.port), time.Second)

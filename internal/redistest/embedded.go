@@ -8,10 +8,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Embedded returns a client of a miniredis, an imitation of Redis inside the
-// test process, together with the imitation itself, whose clock the test can
-// set. It shows that something works without a server, never how fast. On a 32-bit platform, for
-// which miniredis is not made, the test is skipped.
+// Embedded returns a client of a miniredis, an imitation of Redis inside the test process, together with the
+// imitation itself, whose clock the test can set. It can show that something works without a server, but not how
+// fast. On a 32-bit platform, which miniredis does not support, the test is skipped.
 func Embedded(tb testing.TB, change ...func(*redis.Options)) (*redis.Client, *miniredis.Miniredis) {
 	tb.Helper()
 	if strconv.IntSize < 64 {

@@ -14,12 +14,11 @@ type Endpoint struct{ port int }
 // Addr returns "host:port".
 func (e Endpoint) Addr() string { return loopback(e.port) }
 
-// URL returns the address as redis.ParseURL reads it.
+// URL returns the address in the form that redis.ParseURL reads.
 func (e Endpoint) URL() string { return "redis://" + e.Addr() + "/0" }
 
-// Client returns a client of the server, closed when the test ends. It sends
-// each command once and obeys contexts, so that tests see what happened rather
-// than what a retry made of it; change may adjust its options.
+// Client returns a client of the server, which is closed when the test ends. It sends each command once and obeys
+// contexts, so that tests see what happened, and not the result of a retry. change may adjust its options.
 func (e Endpoint) Client(tb testing.TB, change ...func(*redis.Options)) *redis.Client {
 	tb.Helper()
 	client := newClient(e.Addr(), change...)
@@ -43,8 +42,7 @@ func newClient(addr string, change ...func(*redis.Options)) *redis.Client {
 	return redis.NewClient(options)
 }
 
-// dialTimeout is generous: it decides nothing unless a connection hangs, which
-// on loopback only a busy machine makes it do.
+// dialTimeout is generous. It matters only if a connection hangs, which on loopback happens only on a busy machine.
 const dialTimeout = 2 * time.Second
 
 // noMaintNotifications keeps clients from asking for a feature that only some

@@ -2,8 +2,8 @@ package redistest
 
 import "os"
 
-// StartForExample starts a server for an Example function, which has no
-// testing.TB: the function it returns kills the server.
+// StartForExample starts a server for an Example function, which has no testing.TB. The function that it returns
+// kills the server.
 func StartForExample() (Endpoint, func(), error) {
 	dir, err := os.MkdirTemp("", "redistest-")
 	if err != nil {

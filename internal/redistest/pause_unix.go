@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// pause stops the program where it stands. The signal may take a moment to
-// arrive; where the system tells (Linux), pause returns when it has.
+// pause stops the program where it is. The signal may take a moment to arrive. Where the system shows its arrival
+// (Linux), pause returns after it.
 func (p *process) pause() error {
 	if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		return err

@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// poll calls ready until it returns nil. After within it gives up with what
-// ready said last.
+// poll calls ready until it returns nil. After the time within, poll gives up and returns the last error of ready.
 func poll(within time.Duration, ready func() error) error {
 	deadline := time.Now().Add(within)
 	for {

@@ -7,24 +7,23 @@ import (
 	"sync/atomic"
 )
 
-// Servers listen below the ranges from which Linux (32768 and up) and macOS
-// (49152 and up) take the ports of outgoing connections. Within those ranges the
-// port of a killed server could be given to any client's connection, even to
-// one that is trying to reach that server, and Restart would find it in use.
+// Servers listen below the ranges from which Linux (32768 and up) and macOS (49152 and up) take the ports of
+// outgoing connections. Within those ranges the port of a killed server could be given to any client's connection,
+// even to one that is trying to reach that server. Restart would then find the port in use.
 const (
 	firstPort = 20000
 	portCount = 12000
 )
 
-// Test binaries run side by side: each starts somewhere else.
+// Test binaries run side by side, so each starts at another port.
 var (
 	portStart = rand.Uint32N(portCount)
 	portsUsed atomic.Uint32
 )
 
-// freePort returns a port on which nobody listens now and which this process has
-// not been given lately, so that a killed server can have its port back. Another
-// process may still take it first; whoever starts a server must expect that.
+// freePort returns a port on which nobody listens now, and which it has not returned lately, so that a killed
+// server can have its port back. Another process may still take the port first; callers that start a server must
+// expect that.
 func freePort() int {
 	var port int
 	for range portCount {

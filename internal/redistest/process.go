@@ -5,9 +5,8 @@ import (
 	"os/exec"
 )
 
-// process is a started program. Its methods are safe for concurrent use and
-// harmless once it has ended: signals never reach another process that got the
-// same id.
+// process is a started program. Its methods are safe for concurrent use, and harmless once the program has ended: a
+// signal never reaches another process that got the same ID.
 type process struct {
 	cmd  *exec.Cmd
 	done chan struct{} // closed when the program has ended and been waited for
@@ -21,7 +20,7 @@ func startProcess(binary string, args []string, output *os.File) (*process, erro
 	}
 	p := &process{cmd: cmd, done: make(chan struct{})}
 	go func() {
-		_ = cmd.Wait() // an error only says that it was killed, as servers here are
+		_ = cmd.Wait() // an error only says that it was killed, as is usual here
 		close(p.done)
 	}()
 	return p, nil
@@ -38,7 +37,7 @@ func (p *process) ended() bool {
 	}
 }
 
-// kill ends the program, also a paused one, and returns when it is gone.
+// kill ends the program, even a paused one, and returns when it is gone.
 func (p *process) kill() {
 	_ = p.cmd.Process.Kill() // fails only if it has ended already
 	<-p.done

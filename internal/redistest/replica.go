@@ -7,16 +7,14 @@ import (
 	"testing"
 )
 
-// promptReplication are arguments of masters that do not let their replicas wait: else
-// these get their first copy five seconds late, and ten seconds pass until they are
-// known to follow.
+// promptReplication returns arguments of masters that do not keep their replicas waiting. With the defaults,
+// replicas get their first copy five seconds late, and ten seconds pass until they are known to follow.
 func promptReplication() []string {
 	return []string{"--repl-diskless-sync-delay", "0", "--repl-ping-replica-period", "1"}
 }
 
-// followed checks that a master has a replica that has its copy and is kept up to date.
-// A replica says sooner that its link is up, but until its first acknowledgement, up to
-// a second later, nothing further is sent to it.
+// followed checks that a master has a replica that has its copy and is kept up to date. A replica reports earlier
+// that its link is up, but until its first acknowledgement, up to a second later, nothing further is sent to it.
 func followed(tb testing.TB, master *Server) error {
 	tb.Helper()
 	info, err := master.Client(tb).Info(context.Background(), "replication").Result()

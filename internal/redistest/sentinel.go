@@ -12,17 +12,16 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// masterName is what the sentinel calls the master it watches.
+// masterName is the sentinel's name for the master that it watches.
 const masterName = "tested"
 
-// Sentinel is one master with one replica, watched by one sentinel, which makes
-// the replica the master when the master has not answered for a second.
+// Sentinel is one master with one replica, watched by one sentinel. The sentinel makes the replica the master when
+// the master has not answered for a second.
 type Sentinel struct {
 	master, replica, watcher *Server
 }
 
-// StartSentinel starts the three servers and returns when the sentinel is able
-// to fail over.
+// StartSentinel starts the three servers, and returns when the sentinel can fail over.
 func StartSentinel(tb testing.TB) *Sentinel {
 	tb.Helper()
 	s := &Sentinel{}
@@ -37,7 +36,7 @@ func StartSentinel(tb testing.TB) *Sentinel {
 
 func (s *Sentinel) startWatcher(tb testing.TB) *Server {
 	tb.Helper()
-	// A sentinel insists on a file, in which it keeps what it learns.
+	// A sentinel needs a file, in which it keeps what it learns.
 	config := filepath.Join(tb.TempDir(), "sentinel.conf")
 	text := fmt.Sprintf(`sentinel monitor %[1]s 127.0.0.1 %[2]d 1
 sentinel down-after-milliseconds %[1]s 1000
@@ -84,12 +83,11 @@ func (s *Sentinel) Replica() *Server { return s.replica }
 // Addr returns "host:port" of the sentinel.
 func (s *Sentinel) Addr() string { return s.watcher.Addr() }
 
-// MasterName returns what the sentinel calls the master.
+// MasterName returns the sentinel's name for the master.
 func (s *Sentinel) MasterName() string { return masterName }
 
-// Client returns a client of whichever server is the master, closed when the
-// test ends. Like that of a single server it sends each command once and obeys
-// contexts; change may adjust its options.
+// Client returns a client of whichever server is the master, which is closed when the test ends. Like the client of
+// a single server it sends each command once and obeys contexts. change may adjust its options.
 func (s *Sentinel) Client(tb testing.TB, change ...func(*redis.FailoverOptions)) *redis.Client {
 	tb.Helper()
 	options := &redis.FailoverOptions{

@@ -5,9 +5,8 @@ import (
 	"testing"
 )
 
-// Server is a server of a test's own. Its methods may be called from any
-// goroutine of the test; when one cannot do what it says, the test fails and
-// goes on.
+// Server is a server that belongs to one test. Its methods may be called from any goroutine of the test. If a
+// method fails, it fails the test, which continues.
 type Server struct {
 	Endpoint
 	tb      testing.TB
@@ -26,7 +25,7 @@ func Start(tb testing.TB, args ...string) *Server {
 	return start(tb, func(port int) []string { return append(plainArgs(port), args...) })
 }
 
-// start is Start with a whole command line.
+// start is Start with a complete command line.
 func start(tb testing.TB, args func(port int) []string) *Server {
 	tb.Helper()
 	c, proc, err := launch(tb.TempDir(), args)
@@ -38,16 +37,15 @@ func start(tb testing.TB, args func(port int) []string) *Server {
 	return s
 }
 
-// PID returns the process id of the server, or of the last one if it was killed.
+// PID returns the process ID of the server, or of its last process if that was killed.
 func (s *Server) PID() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.proc.pid()
 }
 
-// Pause freezes the server: connections stay open, new ones are accepted by the
-// system, and nothing is answered until Resume, when everything sent in the
-// meantime is executed.
+// Pause freezes the server. Its connections stay open, the system accepts new ones, and nothing is answered until
+// Resume. Then the server executes everything that was sent in the meantime.
 func (s *Server) Pause() {
 	s.tb.Helper()
 	s.mu.Lock()
@@ -57,7 +55,7 @@ func (s *Server) Pause() {
 	}
 }
 
-// Resume lets a paused server go on.
+// Resume lets a paused server continue.
 func (s *Server) Resume() {
 	s.tb.Helper()
 	s.mu.Lock()
@@ -67,17 +65,16 @@ func (s *Server) Resume() {
 	}
 }
 
-// Kill ends the server, paused or not, without giving it time for anything, and
-// returns when it is gone. Killing it twice is harmless.
+// Kill ends the server, paused or not, without giving it time to shut down, and returns when it is gone. Killing it
+// twice is harmless.
 func (s *Server) Kill() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.proc.kill()
 }
 
-// Restart kills the server if it still runs and starts it again at the same
-// address, with the same arguments and an empty memory. It returns when the
-// server answers.
+// Restart kills the server if it still runs, and starts it again at the same address, with the same arguments and
+// an empty memory. It returns when the server answers.
 func (s *Server) Restart() {
 	s.tb.Helper()
 	s.mu.Lock()
@@ -86,7 +83,7 @@ func (s *Server) Restart() {
 	proc, err := s.command.run()
 	if err != nil {
 		s.tb.Errorf("redistest: restarting the server at %s: %v", s.Addr(), err)
-		return // s.proc stays the dead one, so that Kill remains harmless
+		return // s.proc stays the dead process, so that Kill remains harmless
 	}
 	s.proc = proc
 }

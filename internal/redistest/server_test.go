@@ -65,7 +65,7 @@ func TestPauseAndResume(t *testing.T) {
 	s.Pause()
 	short, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
-	// Connected already, so this is sent, and executed late.
+	// The client is already connected, so the command is sent, and executed late.
 	err := client.Set(short, "late", "yes", 0).Err()
 	if timeout := net.Error(nil); !errors.As(err, &timeout) || !timeout.Timeout() {
 		t.Errorf("SET on a paused server: %v; want a time-out", err)

@@ -11,22 +11,21 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 )
 
-// shared is the servers that all tests of a test binary may use.
+// shared has the servers that all tests of a test binary may use.
 var shared struct {
 	mu       sync.Mutex // guards the rest
-	inMain   bool       // Main runs, and will end what was started
+	inMain   bool       // Main runs, and will end the servers
 	started  []*process
 	dirs     []string
-	endpoint *Endpoint // of the one node; nil before it is asked for
-	cluster  *Cluster  // likewise
+	endpoint *Endpoint // of the single node; nil until it is first requested
+	cluster  *Cluster  // nil until it is first requested
 }
 
 // Main runs a package's tests and then ends the servers that Shared and SharedCluster started:
 //
 //	func TestMain(m *testing.M) { redistest.Main(m) }
 //
-// It silences go-redis, which would log every failed dial of a server that a
-// test killed on purpose.
+// It silences go-redis, which would log every failed dial to a server that a test has killed on purpose.
 func Main(m *testing.M) {
 	logging.Disable()
 
@@ -34,16 +33,15 @@ func Main(m *testing.M) {
 	shared.inMain = true
 	shared.mu.Unlock()
 
-	m.Run() // the exit code finds its own way out
+	m.Run() // m.Run keeps the exit code, with which the test binary then exits
 	endShared()
 }
 
-// Shared returns the server that the tests of a package have in common. It is
-// started when first asked for and ended by Main, which the package's TestMain
-// must call.
+// Shared returns the server that the tests of a package share. It is started when it is first requested, and ended
+// by Main, which the package's TestMain must call.
 //
-// Tests may run in parallel on it: each uses keys of its own, see Prefix, and
-// none flushes, pauses or reconfigures it. A test that must, starts its own.
+// Tests may use it in parallel: each test uses its own keys, see Prefix, and none flushes, pauses or reconfigures
+// it. A test that needs to do so starts its own server.
 func Shared(tb testing.TB) Endpoint {
 	tb.Helper()
 	shared.mu.Lock()
@@ -58,9 +56,9 @@ func Shared(tb testing.TB) Endpoint {
 	return *shared.endpoint
 }
 
-// SharedCluster returns the Cluster of three masters that the tests of a package have in
-// common, as they have [Shared]'s server: to start one takes seconds. What holds for the use of
-// that holds for this; and none moves slots, adds nodes, or looks at nodes' statistics.
+// SharedCluster returns the Cluster of three masters that the tests of a package share, like [Shared]'s server,
+// because starting one takes seconds. The same rules apply; in addition, no test moves slots, adds nodes, or looks
+// at the statistics of nodes.
 func SharedCluster(tb testing.TB) *Cluster {
 	tb.Helper()
 	shared.mu.Lock()
@@ -114,6 +112,5 @@ func endShared() {
 
 var prefixes atomic.Uint64
 
-// Prefix returns a short beginning for the names of keys that no other call in
-// this test binary has returned.
+// Prefix returns a short prefix for the names of keys, which no other call in this test binary has returned.
 func Prefix() string { return fmt.Sprintf("t%d:", prefixes.Add(1)) }

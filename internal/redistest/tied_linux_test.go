@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// hangVariable, when set, turns TestHang from an empty test into the test binary
-// that TestServersEndWithTheTestBinary kills.
+// hangVariable, if set, turns TestHang from an empty test into the test binary that TestServersEndWithTheTestBinary
+// kills.
 const hangVariable = "REDISTEST_HANG"
 
 func TestHang(t *testing.T) {

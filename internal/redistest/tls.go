@@ -17,23 +17,22 @@ import (
 	"time"
 )
 
-// TLSServer is a server that speaks TLS on a port of its own.
+// TLSServer is a server that also speaks TLS, on a second port.
 type TLSServer struct {
 	*Server
-	// TLSAddr is "host:port" of that port.
+	// TLSAddr is "host:port" of the TLS port.
 	TLSAddr string
-	// CAFile has the certificate of the authority, in PEM, and CA the same as a pool.
+	// CAFile is the path of the authority's certificate, in PEM; CA is a pool with that certificate.
 	CAFile string
 	CA     *x509.CertPool
-	// Host is the name in the server's certificate, besides the address 127.0.0.1.
+	// Host is the name in the server's certificate, which also has the address 127.0.0.1.
 	Host string
 	// Client is a certificate of the same authority for a client.
 	Client tls.Certificate
 }
 
-// StartTLS starts a server that speaks TLS, too, with a certificate made for it, and asks
-// clients for one if args say so ("--tls-auth-clients", "yes"). It is killed when the test
-// ends.
+// StartTLS starts a server that also speaks TLS, with a certificate made for it. The server asks clients for a
+// certificate if args say so ("--tls-auth-clients", "yes"). It is killed when the test ends.
 func StartTLS(tb testing.TB, args ...string) *TLSServer {
 	tb.Helper()
 	dir := tb.TempDir()
@@ -66,8 +65,8 @@ func StartTLS(tb testing.TB, args ...string) *TLSServer {
 	return s
 }
 
-// newCertificate makes a key and a certificate for it, valid for a day, signed by an
-// authority or, without one, by itself.
+// newCertificate makes a key and a certificate for it, valid for a day, signed by an authority, or by itself if
+// there is none.
 func newCertificate(tb testing.TB, template *x509.Certificate, by *tls.Certificate) tls.Certificate {
 	tb.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

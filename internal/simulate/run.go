@@ -11,13 +11,13 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// Parts is the number of equal parts of time that errors are counted in.
+// Parts is the number of equal parts of time in which errors are counted.
 const Parts = 96
 
-// Errors are wrong decisions: unlike those of the exact log.
+// Errors counts wrong decisions: those that differ from the exact log's.
 type Errors struct{ Allowed, Denied int }
 
-// Total is the number of wrong decisions of both kinds.
+// Total returns the number of wrong decisions of both kinds.
 func (e Errors) Total() int { return e.Allowed + e.Denied }
 
 func (e *Errors) add(f Errors) {
@@ -25,15 +25,15 @@ func (e *Errors) add(f Errors) {
 	e.Denied += f.Denied
 }
 
-// Worst is the fullest window of all keys: units that one key was granted in the
-// window that ends at the grant at End.
+// Worst is the fullest window of all keys: the units that one key was granted in the window that ends at End, the
+// time of a grant.
 type Worst struct {
 	Units int64
 	Key   int   // its number
 	End   int64 // µs since the epoch
 }
 
-// Result is what an algorithm did.
+// Result is what an algorithm did with the traffic.
 type Result struct {
 	Allowed  int // requests
 	Wrong    Errors
@@ -47,7 +47,7 @@ func (r *Result) add(o *Result) {
 	for i := range r.OverTime {
 		r.OverTime[i].add(o.OverTime[i])
 	}
-	// Keys come to the workers in any order; the result must not depend on it.
+	// The workers process the keys in any order; the result must not depend on it.
 	if o.Worst.Units > r.Worst.Units || o.Worst.Units == r.Worst.Units && o.Worst.Key < r.Worst.Key {
 		r.Worst = o.Worst
 	}
@@ -56,8 +56,8 @@ func (r *Result) add(o *Result) {
 // decider decides requests of one unit of one key.
 type decider func(at int64) (allowed bool)
 
-// longLog is the largest quota for which a log is run as a model, which looks at
-// every unit it holds, several times a decision. The textbook's log decides the same.
+// longLog is the largest quota for which a log is run as a model, which looks at every unit that it holds several
+// times per decision. For larger quotas the textbook's log is used, which decides the same.
 const longLog = 1_000
 
 func newDecider(l limit.Limit, a limit.Algorithm) (decider, error) {
@@ -76,10 +76,9 @@ func newExact(l limit.Limit) decider {
 	return func(at int64) bool { return log.Allow("", at) }
 }
 
-// Run decides every request of the traffic by the algorithm. It uses all processors,
-// a key at a time. progress, if not nil, is called from any of them with numbers of
-// requests done. The error wraps [limit.ErrInvalidLimit] or
-// [limit.ErrInvalidAlgorithm], or is ctx's.
+// Run decides every request of the traffic by the algorithm. It uses all processors, and each of them works on one
+// key at a time. progress, if not nil, is called by any of them with a number of further requests done. The error
+// wraps [limit.ErrInvalidLimit] or [limit.ErrInvalidAlgorithm], or is ctx's.
 func (t *Traffic) Run(ctx context.Context, l limit.Limit, a limit.Algorithm, progress func(requests int)) (*Result, error) {
 	if _, err := newDecider(l, a); err != nil {
 		return nil, err
@@ -107,13 +106,13 @@ func (t *Traffic) Run(ctx context.Context, l limit.Limit, a limit.Algorithm, pro
 	return total, ctx.Err()
 }
 
-// progressEvery is how many requests of a key lie between two reports of progress.
+// progressEvery is the number of a key's requests between two reports of progress.
 const progressEvery = 4096
 
 func (t *Traffic) runKey(ctx context.Context, key int, l limit.Limit, a limit.Algorithm, r *Result, progress func(int)) {
 	decide, err := newDecider(l, a)
 	if err != nil {
-		return // it went well for Run
+		return // Run has checked that there is no error
 	}
 	exact := newExact(l)
 	worst := textbook.NewWorst(l.Window())
@@ -149,7 +148,7 @@ func (t *Traffic) runKey(ctx context.Context, key int, l limit.Limit, a limit.Al
 	}
 }
 
-// Peaks is the most units of each key that counted at once under the exact log.
+// Peaks returns, for each key, the most units that counted at once under the exact log.
 func (t *Traffic) Peaks(l limit.Limit) []int64 {
 	peaks := make([]int64, t.Keys())
 	for key, requests := range t.groups {

@@ -16,7 +16,7 @@ import (
 
 const epoch = 1_790_123_456_789_012
 
-// crowd is requests of a few keys at random times, not in order.
+// crowd returns requests of a few keys at random times, in no order.
 func crowd(n int) *Traffic {
 	random := rand.New(rand.NewPCG(1, 2))
 	return New(func(yield func(int64, string) bool) {
@@ -26,7 +26,7 @@ func crowd(n int) *Traffic {
 	})
 }
 
-// count is the result as one would count it by hand: requests in order, all keys at once.
+// count computes the result in the obvious way: request by request in order, with all keys at once.
 func count(t *testing.T, traffic *Traffic, l limit.Limit, a limit.Algorithm) *Result {
 	t.Helper()
 	models := make([]model.Model, traffic.Keys())
@@ -95,7 +95,7 @@ func TestRunEqualsCountingByHand(t *testing.T) {
 	}
 }
 
-// A log too long for its model is the textbook's, which decides the same.
+// For a log that is too long for its model, Run uses the textbook's log, which decides the same.
 func TestLongLogs(t *testing.T) {
 	traffic, l := crowd(20_000), limit.PerMinute(longLog+1)
 	r, err := traffic.Run(context.Background(), l, limit.SlidingLog(), nil)
@@ -142,7 +142,7 @@ func TestTrafficIsInOrder(t *testing.T) {
 	}
 }
 
-// The most of each key that counts at once.
+// Peaks returns, for each key, the most units that count at once.
 func TestPeaks(t *testing.T) {
 	traffic := New(func(yield func(int64, string) bool) {
 		for i := range int64(9) {

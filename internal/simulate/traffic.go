@@ -1,6 +1,6 @@
-// Package simulate sends recorded or made-up requests through the plain models of the
-// algorithms, and compares what they decide with the textbook's exact log. No Redis
-// is involved; the models are what the scripts in Redis are tested against.
+// Package simulate sends recorded or made-up requests through the plain models of the algorithms, and compares the
+// decisions with those of the textbook's exact log. No Redis is involved; the scripts in Redis are tested against
+// the same models.
 package simulate
 
 import (
@@ -9,17 +9,17 @@ import (
 	"time"
 )
 
-// Traffic is requests of one unit each, of any number of keys. Make it with [New]. It
-// is immutable and safe for concurrent use.
+// Traffic is a list of requests of one unit each, for any number of keys. Make it with [New]. It is immutable and
+// safe for concurrent use.
 type Traffic struct {
 	at     []int64   // µs since the epoch, ascending
-	key    []int32   // of each request, a position in names
+	key    []int32   // of each request, as a position in names
 	names  []string  // of the keys
 	groups [][]int32 // the requests of each key, in order
 }
 
-// New makes a Traffic. each is called once and must yield every request: its time, in
-// µs since the epoch, and its key. Requests of one instant keep their order.
+// New makes a Traffic. each is called once and must yield every request: its time, in µs since the epoch, and its
+// key. Requests of the same time keep their order.
 func New(each func(yield func(at int64, key string) bool)) *Traffic {
 	t := &Traffic{}
 	known := make(map[string]int32)
@@ -57,25 +57,25 @@ func (t *Traffic) sort() {
 	t.at, t.key = at, key
 }
 
-// Requests is how many there are.
+// Requests returns the number of requests.
 func (t *Traffic) Requests() int { return len(t.at) }
 
-// Keys is how many different keys they have.
+// Keys returns the number of different keys.
 func (t *Traffic) Keys() int { return len(t.names) }
 
-// Name is the name of a key by its number, 0 to Keys()-1.
+// Name returns the name of a key, given its number, 0 to Keys()-1.
 func (t *Traffic) Name(key int) string { return t.names[key] }
 
-// Of is the requests of a key, by its number, in order.
+// Of returns the requests of a key, given its number, in order.
 func (t *Traffic) Of(key int) []int32 { return t.groups[key] }
 
-// KeyOf is the number of a request's key.
+// KeyOf returns the number of a request's key.
 func (t *Traffic) KeyOf(request int32) int { return int(t.key[request]) }
 
-// At is the time of a request, in µs since the epoch.
+// At returns the time of a request, in µs since the epoch.
 func (t *Traffic) At(request int32) int64 { return t.at[request] }
 
-// Span is the times of the first and the last request.
+// Span returns the times of the first and the last request.
 func (t *Traffic) Span() (first, last time.Time) {
 	if len(t.at) == 0 {
 		return time.Time{}, time.Time{}
@@ -83,7 +83,7 @@ func (t *Traffic) Span() (first, last time.Time) {
 	return time.UnixMicro(t.at[0]).UTC(), time.UnixMicro(t.at[len(t.at)-1]).UTC()
 }
 
-// part is which of n equal parts of the whole span a request lies in.
+// part returns in which of n equal parts of the whole span a request lies.
 func (t *Traffic) part(request int32, n int) int {
 	first := t.at[0]
 	span := t.at[len(t.at)-1] - first + 1

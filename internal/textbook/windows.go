@@ -2,7 +2,7 @@ package textbook
 
 import "time"
 
-// windows remembers, for each key, what was granted within the latest window.
+// windows remembers the grants of each key within the latest window.
 type windows struct {
 	length int64 // microseconds
 	grants map[string]*grants
@@ -19,8 +19,7 @@ func newWindows(length time.Duration) windows {
 	return windows{length: length.Microseconds(), grants: make(map[string]*grants)}
 }
 
-// count forgets what the key was granted that has left the window (at-length, at], and returns
-// how many units are left.
+// count forgets the key's grants that have left the window (at-length, at], and returns how many units are left.
 func (w windows) count(key string, at int64) int64 {
 	g := w.grants[key]
 	if g == nil {

@@ -1,10 +1,10 @@
-// Package traffic counts wrong decisions on recorded requests, for a [plan.Need] that
-// says how many are tolerable:
+// Package traffic counts wrong decisions on recorded requests, for a [plan.Need] that states how many
+// are tolerable:
 //
 //	plan.Need{Wrong: plan.AtMost(0.001), Traffic: traffic.New(requests)}
 //
-// It decides the requests by simulation, with plain models of the algorithms. It is a
-// package of its own so that a service that states no such need does not link them.
+// It decides the requests by simulation, with plain models of the algorithms. It is a package of its
+// own so that a service without such a need does not link the models.
 package traffic
 
 import (
@@ -22,8 +22,8 @@ type Request struct {
 	Key string
 }
 
-// Log is recorded requests, for [plan.Need.Traffic]. Make one with [New]. It remembers
-// what it has simulated. It is safe for concurrent use.
+// Log holds recorded requests, for [plan.Need.Traffic]. Make one with [New]. A Log remembers the
+// results of its simulations. It is safe for concurrent use.
 type Log struct {
 	requests *simulate.Traffic
 
@@ -33,8 +33,8 @@ type Log struct {
 
 var _ plan.Traffic = (*Log)(nil)
 
-// New makes a Log of requests in any order. It keeps no reference to the slice; the
-// keys' names it keeps.
+// New makes a Log of requests in any order. It does not keep a reference to the slice, but it keeps the
+// keys' strings.
 func New(requests []Request) *Log {
 	l := &Log{known: make(map[plan.Candidate]float64)}
 	l.requests = simulate.New(func(yield func(int64, string) bool) {
@@ -55,9 +55,8 @@ func (l *Log) Requests() int {
 	return l.requests.Requests()
 }
 
-// Wrong returns the part of the requests, 0 to 1, that a candidate decides unlike the
-// exact log, by simulation. The error wraps limit.ErrInvalidLimit or
-// limit.ErrInvalidAlgorithm.
+// Wrong returns the part of the requests, 0 to 1, that a candidate decides otherwise than the exact
+// log, by simulation. The error wraps limit.ErrInvalidLimit or limit.ErrInvalidAlgorithm.
 func (l *Log) Wrong(c plan.Candidate) (float64, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -1,5 +1,5 @@
-// Command asynq calls an upstream in tasks of Asynq, so many times a minute for each tenant over all
-// servers. It needs a Redis, for the tasks as for the limit.
+// Command asynq calls an upstream in tasks of Asynq, at most a fixed number of times a minute per
+// tenant over all servers. It needs a Redis, which stores both the tasks and the limit.
 package main
 
 import (
@@ -57,24 +57,24 @@ func run(redis string) error {
 	return asynq.NewServer(broker, config()).Run(mux) // until it is interrupted
 }
 
-// config is of a server whose tasks may be denied.
+// config returns the configuration of a server whose tasks may be denied.
 func config() asynq.Config {
 	return asynq.Config{Concurrency: 100, IsFailure: isFailure, RetryDelayFunc: retryDelay}
 }
 
-// deniedError is what a task ends with that a limit has no room for.
+// deniedError is the error of a task for which a limit has no room.
 type deniedError struct{ retryAfter time.Duration }
 
 func (e *deniedError) Error() string { return fmt.Sprintf("denied: there is room in %v", e.retryAfter) }
 
-// isFailure says which errors use up a retry: all but denials.
+// isFailure reports whether an error uses up a retry: all errors except denials do.
 func isFailure(err error) bool {
 	var denied *deniedError
 	return err != nil && !errors.As(err, &denied)
 }
 
-// retryDelay is when a task is tried again: one that was denied when there is room, but no earlier.
-// Asynq cuts the time off to whole seconds, so that needs one more.
+// retryDelay returns how long to wait before a task is tried again. A denied task is tried as soon as
+// there is room, but no earlier. Asynq truncates the time to whole seconds, so a second is added.
 func retryDelay(retried int, err error, task *asynq.Task) time.Duration {
 	var denied *deniedError
 	if errors.As(err, &denied) {
@@ -83,12 +83,12 @@ func retryDelay(retried int, err error, task *asynq.Task) time.Duration {
 	return asynq.DefaultRetryDelayFunc(retried, err, task)
 }
 
-// limited holds tasks to a rule. A task that is denied gives its worker back at once, and is tried
-// again without using up a retry.
+// limited applies a rule to tasks. A denied task frees its worker at once, and is tried again without
+// using up a retry.
 //
-// Asynq archives any task that ends with an error and has no retries left, also one that was denied.
-// So the last retry is kept for denials: a task fails for good one retry before. With asynq.MaxRetry(n)
-// a task may fail n times; n must be at least 1.
+// Asynq archives any task that ends with an error and has no retries left, even a denied one. So the
+// last retry is kept for denials: a task fails for good one retry earlier. With asynq.MaxRetry(n) a
+// task may fail n times; n must be at least 1.
 func limited(rule *tiered.Rule, key func(*asynq.Task) string) asynq.MiddlewareFunc {
 	return func(next asynq.Handler) asynq.Handler {
 		return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {

@@ -18,8 +18,8 @@ import (
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
-// On a Redis, with a server of Asynq: more tasks than the limit has room for are all done, without
-// using up a retry; a task that fails is archived after as many failures as it may have.
+// On a Redis, with a server of Asynq, all of more tasks than the limit has room for are done, and
+// denials use up no retry. A task that fails is archived after the number of failures that it may have.
 func TestTasksAboveTheLimitAreTriedAgain(t *testing.T) {
 	const tasks, atOnce, window = 5, 3, time.Second
 	redis := redistest.Start(t)

@@ -37,13 +37,13 @@ func newApp(search *tiered.Rule) *fiber.App {
 	return app
 }
 
-// limited holds requests to a rule, and tells clients what httplimit's middleware would.
+// limited applies a rule to requests, and sends clients what httplimit's middleware would send.
 func limited(rule *tiered.Rule, key func(*fiber.Ctx) string) fiber.Handler {
 	return func(c *fiber.Ctx) error {
 		d, err := rule.Allow(c.UserContext(), key(c))
 		if err != nil {
 			log.Print(err)
-			return fiber.ErrServiceUnavailable // an error is not a denial: never 429
+			return fiber.ErrServiceUnavailable // an error is not a denial: never answer 429
 		}
 		decided := httplimit.Decided{Rule: rule, Decision: d}
 		for name, value := range httplimit.Fields(httplimit.DraftHeaders, decided) {
@@ -57,13 +57,13 @@ func limited(rule *tiered.Rule, key func(*fiber.Ctx) string) fiber.Handler {
 	}
 }
 
-// address is the address of the connection as a key: IPv6 by its /64. What Fiber itself returns as a
-// string, such as c.Get, it overwrites with the next request: a key made of that must be a copy
-// (strings.Clone), since the limiter keeps it.
+// address returns the address of the connection as a key; for IPv6, it is the /64 prefix. Fiber
+// overwrites the strings that it returns itself, such as by c.Get, with the next request. A key made
+// from such a string must be a copy (strings.Clone), because the limiter keeps it.
 func address(c *fiber.Ctx) string {
 	ip, _ := netip.AddrFromSlice(c.Context().RemoteIP())
 	if key := httplimit.AddressKey(ip); key != "" {
 		return key
 	}
-	return "no address" // all of them share a quota
+	return "no address" // all such requests share a quota
 }

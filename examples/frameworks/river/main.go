@@ -1,5 +1,5 @@
-// Command river calls an upstream in jobs of River, so many times a minute for each tenant over all
-// workers. It needs a Postgres with River's tables (river migrate-up).
+// Command river calls an upstream in jobs of River, at most a fixed number of times a minute per tenant
+// over all workers. It needs a Postgres with River's tables (river migrate-up).
 package main
 
 import (
@@ -66,7 +66,7 @@ func run(postgres, redis string) error {
 			return err
 		}
 	}
-	<-client.Stopped() // after an interrupt, and the jobs under way
+	<-client.Stopped() // after an interrupt, when the jobs under way are done
 	return nil
 }
 
@@ -75,7 +75,7 @@ type CallArgs struct {
 	Tenant string `json:"tenant"`
 }
 
-// Kind is how River knows such jobs.
+// Kind returns the name by which River knows such jobs.
 func (CallArgs) Kind() string { return "call" }
 
 // CallWorker calls the upstream while the tenant's limit has room.
@@ -85,8 +85,8 @@ type CallWorker struct {
 	Call func(ctx context.Context, tenant string) error
 }
 
-// Work makes one call, or puts the job off until there is room. A job that is put off gives its worker
-// back at once, and does not use up an attempt.
+// Work makes one call, or postpones the job until there is room. A postponed job frees its worker at
+// once, and does not use up an attempt.
 func (w *CallWorker) Work(ctx context.Context, job *river.Job[CallArgs]) error {
 	d, err := w.Rule.Allow(ctx, job.Args.Tenant)
 	if err != nil {

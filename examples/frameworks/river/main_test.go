@@ -29,7 +29,7 @@ func TestJobsAboveTheLimitArePutOff(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		// Not an error, which would use up an attempt.
+		// The result must not be an error, which would use up an attempt.
 		var snooze *rivertype.JobSnoozeError
 		if err := work("acme"); !errors.As(err, &snooze) || (time.Minute-snooze.Duration).Abs() > time.Millisecond {
 			t.Errorf("above the limit: %v", err)

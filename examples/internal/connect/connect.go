@@ -1,5 +1,5 @@
-// Package connect lets the examples run on a machine with nothing but Go: without a Redis of
-// yours they count inside the process.
+// Package connect lets the examples run on a machine that has nothing but Go. Without a Redis, they
+// count inside the process.
 package connect
 
 import (
@@ -14,8 +14,8 @@ import (
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
-// Limiter makes a limiter on the Redis at url (redis://host:port), or on none if that is "". The
-// function closes it.
+// Limiter returns a limiter on the Redis at url (redis://host:port), or one that needs no Redis if url
+// is "". The function stop closes the limiter.
 func Limiter(url string, options ...tiered.Option) (limiter *tiered.Limiter, stop func(), err error) {
 	if url == "" {
 		limiter, err = embedded.Open(options...)
@@ -28,8 +28,8 @@ func Limiter(url string, options ...tiered.Option) (limiter *tiered.Limiter, sto
 	return limiter, func() { _ = limiter.Close() }, nil
 }
 
-// Options is how a client of the example's own reaches the Redis at url, or a stand-in for it if
-// that is "". The function ends the stand-in.
+// Options returns the options with which an example's own client reaches the Redis at url, or a
+// stand-in for Redis if url is "". The function ends the stand-in.
 func Options(url string) (*redis.UniversalOptions, func(), error) {
 	if url == "" {
 		server, err := standin.Start()
@@ -44,7 +44,7 @@ func Options(url string) (*redis.UniversalOptions, func(), error) {
 	}
 	parsed, err := redis.ParseURL(url)
 	if err != nil {
-		// What the parser says quotes what it could not read: a part of a password, maybe.
+		// The parser's error quotes the text that it could not read, which may be a part of a password.
 		return nil, nil, errors.New("the URL of the Redis cannot be read; write it like redis://user:password@127.0.0.1:6379/0")
 	}
 	return &redis.UniversalOptions{

@@ -12,24 +12,24 @@ const (
 
 // BadLine is a line that could not be read.
 type BadLine struct {
-	// Unit is "line", or "object" of a log that is an array of JSON.
+	// Unit is "line", or "object" if the log is an array of JSON objects.
 	Unit string
 	// Number is the line's number, counted from 1.
 	Number int
-	// Text is how the line begins, quoted: logs hold what clients sent, which
-	// may be meant for the terminal it is printed on.
+	// Text is the beginning of the line, quoted. Logs contain text from clients, which may include
+	// control sequences for the terminal on which the text is printed.
 	Text string
-	// Cause says what was wrong with it.
+	// Cause says what is wrong with the line.
 	Cause string
 }
 
-// String is for people.
+// String returns a description for people.
 func (b BadLine) String() string {
 	return fmt.Sprintf("%s %d: %s, in %s", b.Unit, b.Number, b.Cause, b.Text)
 }
 
-// fault is what is wrong with a line; the zero fault is nothing. It becomes a
-// text only for the few lines that are kept, so that bad lines cost nothing.
+// fault is what is wrong with a line; the zero fault means nothing is. It becomes a text only for the
+// few bad lines that are kept, so that other bad lines cost nothing.
 type fault struct {
 	what  string
 	value []byte

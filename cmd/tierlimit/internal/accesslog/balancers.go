@@ -10,7 +10,8 @@ import (
 //
 //	[2006-01-02T15:04:05.123Z] "METHOD path PROTO" status flags … "forwarded for" "agent" …
 //
-// The client is the last part of Istio's lines that has it, or else the first address of X-Forwarded-For.
+// The client is the address with a port in the last part of the line, as Istio writes it, or, without
+// one, the first address of X-Forwarded-For.
 func parseEnvoy(line []byte) (Request, bool) {
 	start := bytes.IndexByte(line, '[')
 	length := bytes.Index(line[max(start, 0):], []byte(`] "`))
@@ -24,7 +25,7 @@ func parseEnvoy(line []byte) (Request, bool) {
 	}
 	numbers, forwarded := strings.Fields(parts[1]), parts[2]
 	sent := 3
-	if len(numbers) == 4 && len(parts) > 4 { // Istio says more of the response
+	if len(numbers) == 4 && len(parts) > 4 { // Istio writes more about the response
 		numbers, forwarded = append(numbers[:1], strings.Fields(parts[3])...), parts[4]
 		sent = 2
 	}
@@ -43,7 +44,8 @@ func parseEnvoy(line []byte) (Request, bool) {
 	return r, true
 }
 
-// parseAmazon reads what Amazon's load balancers write, the classic ones without the type in front:
+// parseAmazon reads the lines of Amazon's load balancers. Classic load balancers leave out the type at
+// the beginning:
 //
 //	https 2006-01-02T15:04:05.123Z name client:port target:port 0.0 0.0 0.0 200 200 received sent "METHOD url PROTO" …
 func parseAmazon(line []byte) (Request, bool) {
@@ -67,7 +69,7 @@ func parseAmazon(line []byte) (Request, bool) {
 	return r, true
 }
 
-// parseHAProxy reads HAProxy's format for HTTP, whose time has no zone and is taken to be UTC:
+// parseHAProxy reads HAProxy's format for HTTP. Its time has no zone and is taken to be UTC:
 //
 //	client:port [02/Jan/2006:15:04:05.123] frontend backend/server timers status bytes … "METHOD path PROTO"
 func parseHAProxy(line []byte) (Request, bool) {
@@ -89,8 +91,8 @@ func parseHAProxy(line []byte) (Request, bool) {
 	return r, true
 }
 
-// beforePort is the address before a port that is always there, as balancers write it: of IPv6 with
-// brackets or without.
+// beforePort returns the address before a port that must be present, in the forms that balancers write:
+// IPv6 with brackets or without.
 func beforePort(s string) (address string, ok bool) {
 	if address = withoutPort(s); address != s {
 		return address, true

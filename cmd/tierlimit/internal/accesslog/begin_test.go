@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// A byte order mark is no part of a line, be it of the text, within the gzip, or of a further file.
+// A byte order mark is not a part of a line, whether at the beginning of the text, inside the gzip, or
+// at the beginning of a further file.
 func TestByteOrderMark(t *testing.T) {
 	const mark = "\xef\xbb\xbf"
 	const marked = mark + good + "\n" + good
@@ -25,7 +26,8 @@ func TestByteOrderMark(t *testing.T) {
 	}
 }
 
-// A file of another kind is named, with what makes a log of it, instead of its bytes being shown.
+// For a file of another kind, the error names the kind and a command that converts the file, instead of
+// showing its bytes.
 func TestOtherKindsOfFiles(t *testing.T) {
 	for start, words := range map[string][2]string{
 		"\x28\xb5\x2f\xfd\x00":         {"zstd", "zstd -dc"},

@@ -7,17 +7,17 @@ import (
 	"strings"
 )
 
-// columns are the fields of lines below a header that names them: of CSV, or in the W3C's format, as IIS
-// and CloudFront write it,
+// columns are the fields of lines below a header that names them. The format is CSV, or the W3C's
+// format, which IIS and CloudFront write:
 //
 //	#Fields: date time c-ip cs-method cs-uri-stem
 type columns struct {
 	header    string
 	names     []string
-	separator string // "" is any white space
+	separator string // "" means any white space
 }
 
-// w3cHeader is how the W3C's header of columns begins.
+// w3cHeader is the beginning of the W3C format's header of columns.
 const w3cHeader = "#Fields:"
 
 var (
@@ -25,8 +25,8 @@ var (
 	knownNames = slices.Concat(timeNames, keyNames, methodNames, statusNames, bytesNames)
 )
 
-// headerOf reads a header. ok is false if a line is none: if it does not name a time, and something
-// to limit by.
+// headerOf reads a header. ok is false if the line is not a header: a header names a time, and
+// something to limit by.
 func headerOf(line string) (c columns, ok bool) {
 	if names, w3c := strings.CutPrefix(line, w3cHeader); w3c {
 		return columns{header: line, names: strings.Fields(names)}, true
@@ -45,7 +45,8 @@ func headerOf(line string) (c columns, ok bool) {
 	return columns{}, false
 }
 
-// columnName is a name as fields have it, which people write in other ways in CSV.
+// columnName returns a column's name in the form that fields use. People write names differently in
+// CSV.
 func columnName(s string) string {
 	s = strings.TrimSpace(s)
 	if slices.Contains(knownNames, s) {
@@ -73,7 +74,8 @@ func (c columns) split(line string) []string {
 	return values
 }
 
-// parse reads a line below the header. ok is false if it has another number of columns.
+// parse reads a line below the header. ok is false if the line's number of columns differs from the
+// header's.
 func (c columns) parse(line []byte) (r Request, f fault, ok bool) {
 	values := c.split(string(line))
 	if len(values) != len(c.names) {
@@ -84,7 +86,7 @@ func (c columns) parse(line []byte) (r Request, f fault, ok bool) {
 	for i, name := range c.names {
 		of = append(of, field{name: []byte(name), value: []byte(strings.TrimSpace(values[i])), plain: true})
 	}
-	if day := of.text("date"); day != "" { // and the time of it
+	if day := of.text("date"); day != "" { // combined with the time of day
 		of = append(of, field{name: []byte("time"), value: []byte(day + "T" + of.text("time")), plain: true})
 	}
 	r, f = of.request()
@@ -94,5 +96,5 @@ func (c columns) parse(line []byte) (r Request, f fault, ok bool) {
 	return r, f, true
 }
 
-// isComment reports whether a line is one of the W3C's format, such as "#Version: 1.0".
+// isComment reports whether a line is a comment of the W3C's format, such as "#Version: 1.0".
 func isComment(line []byte) bool { return bytes.HasPrefix(line, []byte("#")) }

@@ -7,9 +7,9 @@ type CostKind string
 
 // The kinds of costs.
 const (
-	CostRequests  CostKind = "requests" // one, or what the log says
-	CostBytes     CostKind = "bytes"    // of the response
-	CostKilobytes CostKind = "kB"       // of the response, each begun 1,000 bytes
+	CostRequests  CostKind = "requests" // one, unless the log states a cost
+	CostBytes     CostKind = "bytes"    // the size of the response
+	CostKilobytes CostKind = "kB"       // the size of the response in units of 1,000 bytes, rounded up
 )
 
 // ParseCostKind reads "requests", "bytes" or "kB".

@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// The names that a field may have, the first that is there. Some are those of Caddy, which has objects
-// in objects as Google's load balancer has, of Traefik, Envoy, Amazon's gateways, nginx's variables, and of
-// the W3C's format, which IIS and CloudFront write. "host" comes last, since next to an address it is
-// mostly the server's name.
+// The names that a field may have; the first name that is present counts. They include the names of
+// Caddy (which nests objects, as does Google's load balancer), Traefik, Envoy, Amazon's gateways,
+// nginx's variables, and the W3C's format, which IIS and CloudFront write. "host" comes last, because
+// next to an address it is mostly the server's name.
 var (
 	timeNames   = []string{"StartUTC", "time", "ts", "timestamp", "@timestamp", "start_time", "msec", "time_iso8601", "time_local", "datetime", "requestTimeEpoch", "requestTime"}
 	hostNames   = []string{"remote_addr", "client_ip", "remote_ip", "ip", "ClientHost", "request.client_ip", "request.remote_ip", "downstream_remote_address", "httpRequest.remoteIp", "c-ip", "client.ip", "source.ip", "client", "client_addr", "sourceIp", "host"}
@@ -20,16 +20,16 @@ var (
 	bytesNames  = []string{"bytes", "bytes_sent", "body_bytes_sent", "size", "DownstreamContentSize", "httpRequest.responseSize", "sc-bytes", "responseLength", "http.response.body.bytes"}
 )
 
-// fields is what a line says under names: an object of JSON, or columns below a header.
+// fields are the named values of a line: a JSON object, or columns below a header.
 type fields []field
 
 type field struct {
 	name  []byte
 	value []byte
-	plain bool // text as it is, and no value of JSON
+	plain bool // value is plain text and not a JSON value
 }
 
-// request is the request that the fields tell of.
+// request returns the request that the fields describe.
 func (f fields) request() (Request, fault) {
 	at, ok := f.time()
 	if !ok {
@@ -57,7 +57,7 @@ func (f fields) request() (Request, fault) {
 	return r, fault{}
 }
 
-// time is the first time that can be read.
+// time returns the first of the times that can be read.
 func (f fields) time() (time.Time, bool) {
 	for _, name := range timeNames {
 		if at, ok := parseStamp(f.text(name)); ok {
@@ -67,8 +67,8 @@ func (f fields) time() (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// host is the key, or else the client's address without its port, which each connection has
-// another of.
+// host returns the key or, if there is none, the client's address. The address is without its port,
+// which differs between a client's connections.
 func (f fields) host() string {
 	if key := f.text("key"); key != "" {
 		return key
@@ -83,7 +83,8 @@ func withoutPort(host string) string {
 	return host
 }
 
-// withoutOrigin is the path of a URL that begins with a scheme and a host.
+// withoutOrigin returns the path of a URL that begins with a scheme and a host, and any other URL
+// unchanged.
 func withoutOrigin(url string) string {
 	scheme := strings.Index(url, "://")
 	if scheme < 0 || strings.ContainsAny(url[:scheme], "/?") {
@@ -96,7 +97,7 @@ func withoutOrigin(url string) string {
 	return "/"
 }
 
-// find is the last field of a name, as parsers of JSON have it.
+// find returns the last field with the given name, as JSON parsers do.
 func (f fields) find(name string) (field, bool) {
 	for i := len(f) - 1; i >= 0; i-- {
 		if string(f[i].name) == name {
@@ -106,7 +107,7 @@ func (f fields) find(name string) (field, bool) {
 	return field{}, false
 }
 
-// text is the first field that is there and not empty, as text.
+// text returns the text of the first named field that is present and not empty.
 func (f fields) text(names ...string) string {
 	for _, name := range names {
 		if found, ok := f.findNested(name); ok {
@@ -118,7 +119,7 @@ func (f fields) text(names ...string) string {
 	return ""
 }
 
-// findNested is find, but "a.b" may also be the field b of an object a.
+// findNested is like find, but "a.b" may also name the field b of an object a.
 func (f fields) findNested(name string) (field, bool) {
 	found, ok := f.find(name)
 	if object, inner, nested := strings.Cut(name, "."); !ok && nested {
@@ -129,7 +130,7 @@ func (f fields) findNested(name string) (field, bool) {
 	return found, ok
 }
 
-// number is the same as a whole number, which may be written like 1500.0; -1 if it is none.
+// number returns the named fields' text as a whole number, like 7 or 1500.0, or -1 if it is not one.
 func (f fields) number(names ...string) int64 {
 	text := f.text(names...)
 	if whole, zeros, ok := strings.Cut(text, "."); ok && zeros != "" && strings.Trim(zeros, "0") == "" {
@@ -138,7 +139,7 @@ func (f fields) number(names ...string) int64 {
 	return digits([]byte(text))
 }
 
-// text is the value of a string or a number, and empty of anything else.
+// text returns the value of a string or a number, and "" for any other value.
 func (f field) text() string {
 	switch {
 	case f.plain:

@@ -8,7 +8,8 @@ import (
 	"time"
 )
 
-// Logs as others write them by default, with a header where they have one: each of one request.
+// These are logs of other programs in their default formats, with a header if they have one. Each log
+// has one request.
 func TestFormatsOfOthers(t *testing.T) {
 	at := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 	get := Request{Time: at, Host: "10.0.0.1", Method: "GET", Path: "/a?b", Status: 200, Bytes: 7}
@@ -45,7 +46,7 @@ func TestFormatsOfOthers(t *testing.T) {
 		"Istio": {`[2026-11-22T12:00:00.500Z] "GET /a?b HTTP/1.1" 200 - via_upstream - "-" 0 7 1 0 "-" "curl/8" "cc21" "x:80" "10.0.2.1:80" inbound|80|| 127.0.0.6:5 10.0.2.1:80 10.0.0.1:41 - default`, half},
 
 		"HAProxy": {`Nov 22 12:00:01 lb haproxy[14389]: 10.0.0.1:33317 [22/Nov/2026:12:00:00.500] in static/srv1 10/0/30/69/109 200 7 - - ---- 1/1/1/1/0 0/0 {1wt.eu} {} "GET /a?b HTTP/1.1"`, half},
-		// HAProxy writes addresses of IPv6 without brackets.
+		// HAProxy writes IPv6 addresses without brackets.
 		"HAProxy, a socket of both": {`<134>Nov 22 12:00:01 haproxy[7]: ::ffff:10.0.0.1:54708 [22/Nov/2026:12:00:00.500] in static/srv1 89/0/0/1/268 200 7 - - ---- 1/1/0/0/0 0/0 "GET /a?b HTTP/1.1"`,
 			with(func(r *Request) { r.Time, r.Host = half.Time, "::ffff:10.0.0.1" })},
 		"HAProxy, IPv6": {`2001:db8::1:33317 [22/Nov/2026:12:00:00.500] in static/srv1 10/0/30/69/109 200 7 - - ---- 1/1/1/1/0 0/0 "GET /a?b HTTP/1.1"`,
@@ -91,7 +92,7 @@ func TestFormatsOfOthers(t *testing.T) {
 	}
 }
 
-// Logs put together have their headers again, or others.
+// A joined log may contain its header again, or another header.
 func TestHeadersAgain(t *testing.T) {
 	for name, log := range map[string]string{
 		"CSV":  "time,key\n1795348800,a\n\ntime,key\n1795348801,b\n",
@@ -106,7 +107,7 @@ func TestHeadersAgain(t *testing.T) {
 	}
 }
 
-// An object of an array that cannot be read is left out, as a line is.
+// A bad object of an array is left out, like a bad line.
 func TestBadObjects(t *testing.T) {
 	long := `{"time":1795348800,"key":"` + strings.Repeat("x", maxLine) + `"}`
 	log, requests, err := readAll(t, strings.NewReader(`[ {"time":1795348800,"key":"a"}, {"key":"b"}, `+long+`, {"time":1795348801,"key":"c"}, {"time"`))

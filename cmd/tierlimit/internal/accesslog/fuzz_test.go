@@ -27,7 +27,7 @@ func FuzzReader(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		log, err := NewReader(bytes.NewReader(data))
 		if err != nil {
-			return // only a gzip or a file of another kind can fail here
+			return // only a gzip file or a file of another kind can fail here
 		}
 		read := 0
 		for {

@@ -30,7 +30,7 @@ func TestGzip(t *testing.T) {
 	}
 }
 
-// Logs that are rotated and put together again are gzips one behind the other.
+// Rotated logs that were joined again are a sequence of gzip members.
 func TestGzipOfManyMembers(t *testing.T) {
 	var both []byte
 	for _, part := range []string{good + "\n" + good[:20], good[20:] + "\n", "", good} {

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// scanObject appends the fields of an object of JSON, which must be valid. To decode an object into a
-// map takes several times as long.
+// scanObject appends the fields of a JSON object, which must be valid. Decoding the object into a map
+// would take several times as long.
 func scanObject(to fields, object []byte) fields {
 	for rest := object[1:]; ; {
 		rest = bytes.TrimLeft(rest, " \t\r\n,")
@@ -26,7 +26,7 @@ func scanObject(to fields, object []byte) fields {
 	}
 }
 
-// valueEnd is where a value of valid JSON ends.
+// valueEnd returns the index at which a value of valid JSON ends.
 func valueEnd(b []byte) int {
 	depth := 0
 	for i := 0; i < len(b); i++ {
@@ -54,13 +54,13 @@ func valueEnd(b []byte) int {
 	return len(b)
 }
 
-// unquote returns what a string of valid JSON says.
+// unquote returns the content of a valid JSON string.
 func unquote(b []byte) string {
 	inner := b[1 : len(b)-1]
 	for _, c := range inner {
 		if c == '\\' || c >= 0x80 {
 			var s string
-			_ = json.Unmarshal(b, &s) // which is valid
+			_ = json.Unmarshal(b, &s) // cannot fail: b is valid
 			return s
 		}
 	}

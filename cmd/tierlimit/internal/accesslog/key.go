@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// KeyKind says what a limit is kept per.
+// KeyKind says what has a limit of its own.
 type KeyKind string
 
 // The kinds of keys.
@@ -27,14 +27,15 @@ func ParseKeyKind(s string) (KeyKind, error) {
 	return "", fmt.Errorf("key %q: must be one of %s, %s, %s, %s", s, KeyHost, KeyPath, KeyHostAndPath, KeyUser)
 }
 
-// Of returns the request's key: the host, unless k says otherwise. A path is
-// without its query. A key is never empty: a missing path or user is "-", as in the log.
+// Of returns the request's key: the host, unless k says otherwise. A path is taken without its query. A
+// key is never empty: a missing path or user is "-", as in the log.
 func (k KeyKind) Of(r Request) string {
 	switch k {
 	case KeyPath:
 		return pathKey(r.Path)
 	case KeyHostAndPath:
-		// The host ends at the first space: only a key of JSON can hold one, and is quoted then.
+		// The host ends at the first space. Only a JSON key can contain a space, and such a host is
+		// quoted.
 		host := r.Host
 		if strings.ContainsAny(host, " \"") {
 			host = strconv.Quote(host)
@@ -46,8 +47,7 @@ func (k KeyKind) Of(r Request) string {
 	return r.Host
 }
 
-// In reports whether a request says what its key is, so that it does not share "-" with all others
-// that do not.
+// In reports whether a request states its key. Otherwise its key is "-", as for all such requests.
 func (k KeyKind) In(r Request) bool {
 	switch k {
 	case KeyPath:

@@ -9,28 +9,28 @@ import (
 	"io"
 )
 
-// maxLine is the longest line that is looked at, so that a file which is no log
-// at all (and may not hold a single line end) does not fill the memory.
+// maxLine is the length of the longest line that is read. The bound keeps a file that is not a log (and
+// may have no line end at all) from filling the memory.
 const maxLine = 1 << 20
 
 const tooLong = "longer than 1 MiB"
 
 const byteOrderMark = "\xef\xbb\xbf"
 
-// lines splits a log into its lines, or into the objects that it has in their place.
+// lines splits a log into its lines, or into JSON objects if it consists of objects.
 type lines struct {
 	in      *bufio.Reader
 	gzipped bool
 	read    int   // lines returned so far
-	err     error // what every further next returns
+	err     error // returned by every further call of next
 
-	objects bool // in place of lines
+	objects bool // the log consists of objects
 	object  []byte
 }
 
 func openLines(r io.Reader) (lines, error) {
-	// The buffer holds exactly the longest line and its line end, so a full
-	// buffer without one means that the line is too long.
+	// The buffer holds exactly the longest line and its line end, so a full buffer without a line end
+	// means that the line is too long.
 	l := lines{in: bufio.NewReaderSize(r, maxLine+1)}
 	magic, err := l.in.Peek(2)
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -48,7 +48,7 @@ func openLines(r io.Reader) (lines, error) {
 	return l, l.begin()
 }
 
-// others are how files begin that are no text in UTF-8, and what makes a log of them.
+// others are the beginnings of files that are not UTF-8 text, with a command that converts such a file.
 var others = []struct{ magic, what, remedy string }{
 	{"\x28\xb5\x2f\xfd", "compressed with zstd", "zstd -dc"},
 	{"\xfd7zXZ\x00", "compressed with xz", "xz -dc"},
@@ -58,13 +58,14 @@ var others = []struct{ magic, what, remedy string }{
 	{"\xfe\xff", "in UTF-16", "iconv -f UTF-16 -t UTF-8"},
 }
 
-// begin skips a byte order mark, which would be taken for a part of the first line. It returns an
-// error if the log is of a kind that holds no lines to be read.
+// begin skips a byte order mark, which would otherwise be taken for a part of the first line. It
+// returns an error if the file is of a kind that contains no readable lines.
 func (l *lines) begin() error {
-	// An error comes again with the first line, of which these may be the last bytes.
+	// An error is ignored here: reading the first line returns it again, and these may be the log's
+	// last bytes.
 	start, _ := l.in.Peek(len("BZh91AY"))
 	if bytes.HasPrefix(start, []byte(byteOrderMark)) {
-		_, _ = l.in.Discard(len(byteOrderMark)) // which are in the buffer
+		_, _ = l.in.Discard(len(byteOrderMark)) // cannot fail: these bytes are in the buffer
 	}
 	for _, other := range others {
 		if !bytes.HasPrefix(start, []byte(other.magic)) || other.magic == "BZh" && !bytes.HasSuffix(start, []byte("1AY")) {
@@ -77,8 +78,8 @@ func (l *lines) begin() error {
 	return nil
 }
 
-// next returns the next line without its line feed, valid until the next call.
-// If the line is too long, whole is false and line is only how it begins.
+// next returns the next line without its line feed. The line is valid until the next call. If the line
+// is too long, whole is false and line is only its beginning.
 func (l *lines) next() (line []byte, whole bool, err error) {
 	if l.err != nil {
 		return nil, false, l.err
@@ -101,8 +102,8 @@ func (l *lines) next() (line []byte, whole bool, err error) {
 		l.err = io.EOF
 		return line, true, nil
 	}
-	// After a failure half a line may be left over. It is dropped: cut in its
-	// last number, it would look like a good one.
+	// After a failure, half a line may be left over. It is dropped, because a line that is cut off in
+	// its last number would look like a good one.
 	l.err = l.explain(err)
 	return nil, false, l.err
 }
@@ -120,7 +121,7 @@ func (l *lines) skipRest() {
 	}
 }
 
-// explain says what an error of the input means for the log.
+// explain returns an error that says what an error of the input means for the log.
 func (l *lines) explain(err error) error {
 	switch {
 	case errors.Is(err, io.EOF):

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// parseLogfmt reads names and values as Go's slog.TextHandler and others write them:
+// parseLogfmt reads names and values as written by Go's slog.TextHandler and others:
 //
 //	time=2006-01-02T15:04:05.123Z level=INFO msg="a request" ip=10.0.0.1 path=/a
 func parseLogfmt(line []byte) (Request, bool) {
@@ -18,7 +18,7 @@ func parseLogfmt(line []byte) (Request, bool) {
 		}
 		if quoted, err := strconv.QuotedPrefix(value); err == nil && quoted[0] == '"' {
 			rest = value[len(quoted):]
-			value, _ = strconv.Unquote(quoted) // which is one
+			value, _ = strconv.Unquote(quoted) // cannot fail: quoted is a quoted string
 		} else {
 			end := strings.IndexAny(value, " \t")
 			if end < 0 {

@@ -6,8 +6,8 @@ import (
 	"io"
 )
 
-// holdsObjects reports whether a log is an array of JSON objects, or objects over several lines each, by
-// how it begins.
+// holdsObjects reports whether a log is an array of JSON objects, or a sequence of objects that span
+// several lines each. It decides by the log's beginning.
 func holdsObjects(start []byte) bool {
 	rest := bytes.TrimLeft(start, " \t\r\n")
 	if len(rest) == 0 {
@@ -24,15 +24,15 @@ func holdsObjects(start []byte) bool {
 	return false
 }
 
-// nextObject is next for objects: each takes the place of a line. What is between them is skipped,
-// as the brackets and commas of an array are.
+// nextObject does what next does, for objects, each of which takes the place of a line. Text between
+// objects is skipped, such as the brackets and commas of an array.
 func (l *lines) nextObject() (object []byte, whole bool, err error) {
 	l.object = l.object[:0]
 	depth, quoted, escaped, length := 0, false, false, 0
 	for {
 		c, err := l.in.ReadByte()
 		switch {
-		case errors.Is(err, io.EOF) && length > 0: // it was cut off
+		case errors.Is(err, io.EOF) && length > 0: // the object was cut off
 			l.read++
 			l.err = io.EOF
 			return l.object, length <= maxLine, nil

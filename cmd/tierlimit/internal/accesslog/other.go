@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// The causes of a bad line in the other formats.
+// The causes of a bad line in other formats than that of parse.
 const (
 	badJSON      = "begins like JSON, but is no object of it"
 	noJSONTime   = `no "time" in the JSON, or none like 2006-01-02T15:04:05Z or seconds since 1970`
@@ -17,7 +17,7 @@ const (
 	badCost      = "the cost is not a whole number of at least 1"
 )
 
-// parseAny reads a line of any of the formats.
+// parseAny reads a line in any of the formats.
 func parseAny(line []byte) (Request, fault) {
 	if object := bytes.TrimLeft(line, " \t"); object[0] == '{' {
 		return parseJSON(object)
@@ -39,7 +39,7 @@ func parseAny(line []byte) (Request, fault) {
 	return r, f
 }
 
-// parseBehind reads JSON behind what syslog or Kubernetes put in front of it.
+// parseBehind reads a JSON object that follows a prefix of syslog or Kubernetes.
 func parseBehind(line []byte) (Request, bool) {
 	start := bytes.Index(line, []byte(` {"`))
 	if start < 0 {
@@ -49,8 +49,8 @@ func parseBehind(line []byte) (Request, bool) {
 	return r, f.what == ""
 }
 
-// parsePlain reads "time key" or "time key cost", where the time may be a date and a time of day. ok is
-// false if the line does not begin with a time, or has more fields.
+// parsePlain reads "time key" or "time key cost", where the time may consist of a date and a time of
+// day. ok is false if the line does not begin with a time, or has more fields.
 func parsePlain(line []byte) (r Request, f fault, ok bool) {
 	fields := strings.Fields(string(line))
 	if len(fields) < 2 || len(fields) > 4 {
@@ -74,12 +74,13 @@ func parsePlain(line []byte) (r Request, f fault, ok bool) {
 	return r, f, true
 }
 
-// stamps are the ways to write a time other than that of RFC 3339. One without a zone is in UTC.
+// stamps are the layouts of times in other formats than RFC 3339. A time without a zone is in UTC.
 var stamps = []string{"2006-01-02T15:04:05Z0700", "2006-01-02T15:04:05", "2006-01-02 15:04:05Z07:00", "2006-01-02 15:04:05Z0700", "2006-01-02 15:04:05", "2006-01-02 15:04:05 UTC"}
 
-// parseStamp reads a time as RFC 3339 or nearly so, as web servers write it, or as a number since 1970.
+// parseStamp reads a time in RFC 3339 or a similar format, as web servers write it, or as a number
+// since 1970.
 func parseStamp(s string) (t time.Time, ok bool) {
-	t, err := time.Parse(time.RFC3339, s) // which reads fractions, too
+	t, err := time.Parse(time.RFC3339, s) // also reads fractions of a second
 	if err != nil && len(s) > len("2006-01-02") && s[4] == '-' {
 		for _, layout := range stamps {
 			if t, err = time.Parse(layout, s); err == nil {
@@ -96,9 +97,9 @@ func parseStamp(s string) (t time.Time, ok bool) {
 	return t.UTC(), t.Unix() >= 0 && t.Unix() < lastSecond
 }
 
-// parseEpoch reads seconds since 1970 with or without a fraction, or milliseconds, microseconds or
-// nanoseconds, which the size tells apart: 1e11 is in the year 5138 if it is seconds, and in 1973 if
-// it is milliseconds.
+// parseEpoch reads a number of seconds since 1970, with or without a fraction, or of milliseconds,
+// microseconds or nanoseconds. The size tells the units apart: 1e11 is in the year 5138 if it is in
+// seconds, and in 1973 if it is in milliseconds.
 func parseEpoch(s string) (time.Time, bool) {
 	n, err := strconv.ParseFloat(s, 64)
 	if err != nil || !(n >= 0 && n < lastSecond*1e9) {
@@ -114,7 +115,7 @@ func parseEpoch(s string) (time.Time, bool) {
 	return time.UnixMicro(int64(math.Round(n / perSecond * 1e6))).UTC(), true
 }
 
-// parseJSON reads an object.
+// parseJSON reads a JSON object.
 func parseJSON(line []byte) (Request, fault) {
 	if !json.Valid(line) {
 		return Request{}, fault{what: badJSON}
@@ -127,8 +128,8 @@ func parseJSON(line []byte) (Request, fault) {
 	return object.request()
 }
 
-// innerLine is the line in an object as Docker's log driver json-file and journald's export write
-// it: with the time when it came, which is not the request's.
+// innerLine returns the log line inside an object of Docker's log driver json-file or journald's
+// export. The object's own time is when the line arrived, not the time of the request.
 func innerLine(object fields) (line []byte, ok bool) {
 	text := ""
 	if object.text("stream") != "" {

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Each line may be of any format; what is said is read, and what is not is left out.
+// Each line may have any format. The fields that a line states are read, and missing fields stay empty.
 func TestOtherFormats(t *testing.T) {
 	at := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 	for line, want := range map[string]Request{
@@ -29,21 +29,22 @@ func TestOtherFormats(t *testing.T) {
 		`{"time":1795348800000123000,"host":"h"}`:                       {Time: at.Add(123 * time.Microsecond), Host: "h"},
 		"1795348800250 k 2":                                             {Time: at.Add(250 * time.Millisecond), Host: "k", Cost: 2},
 		"2255-03-14T15:59:59Z k":                                        {Time: time.Date(2255, 3, 14, 15, 59, 59, 0, time.UTC), Host: "k"},
-		// The client is not the server that it asked, and has another port with each connection.
+		// The client is the remote address and not the server that was asked. Its port differs with
+		// each connection.
 		`{"time":1795348800,"host":"example.org","remote_addr":"10.0.0.1:5000"}`: {Time: at, Host: "10.0.0.1"},
 		`{"time":1795348800,"remote_addr":"[2001:db8::1]:5000"}`:                 {Time: at, Host: "2001:db8::1"},
 		`{"time":1795348800,"key":"10.0.0.1:5000","ip":"10.0.0.2"}`:              {Time: at, Host: "10.0.0.1:5000"},
-		// nginx, with its own names for its own variables
+		// nginx, with variables under their own names
 		`{"time_local":"22/Nov/2026:13:00:00 +0100","remote_addr":"::1","remote_user":"","request":"GET /a?b HTTP/1.1","body_bytes_sent":"7"}`: {
 			Time: at, Host: "::1", Method: "GET", Path: "/a?b", Bytes: 7},
 		`{"time_iso8601":"2026-11-22T12:00:00+00:00","msec":"1795348800.250","remote_addr":"::1"}`: {Time: at.Add(250 * time.Millisecond), Host: "::1"},
 		// Caddy
 		`{"level":"info","ts":1795348800.5,"request":{"remote_ip":"10.0.0.1","client_ip":"10.0.0.2","method":"GET","host":"x.org","uri":"/a"},"user_id":"","size":7,"status":200}`: {
 			Time: at.Add(500 * time.Millisecond), Host: "10.0.0.2", Method: "GET", Path: "/a", Status: 200, Bytes: 7},
-		// Traefik, whose time is the end's, in whole seconds
+		// Traefik, whose time is when the request ended, in whole seconds
 		`{"ClientAddr":"10.0.0.1:99","ClientHost":"10.0.0.1","ClientUsername":"-","DownstreamContentSize":7,"RequestMethod":"GET","RequestPath":"/a","StartUTC":"2026-11-22T12:00:00.25Z","time":"2026-11-22T12:00:01Z"}`: {
 			Time: at.Add(250 * time.Millisecond), Host: "10.0.0.1", User: "-", Method: "GET", Path: "/a", Bytes: 7},
-		// Docker's log driver json-file, around a line of either format
+		// Docker's log driver json-file, with a line of either format inside
 		`{"log":"10.0.0.1 - bob [22/Nov/2026:13:00:00 +0100] \"GET /a HTTP/1.1\" 200 7 \"-\" \"-\"\n","stream":"stdout","time":"2026-11-22T12:00:01.5Z"}`: {
 			Time: at, Host: "10.0.0.1", User: "bob", Method: "GET", Path: "/a", Status: 200, Bytes: 7},
 		`{"log":"{\"ts\":1795348800.5,\"key\":\"k\"}\r\n","stream":"stderr","attrs":{"tag":"x"},"time":"2026-11-22T12:00:01.5Z"}`: {Time: at.Add(500 * time.Millisecond), Host: "k"},
@@ -51,7 +52,7 @@ func TestOtherFormats(t *testing.T) {
 		// Envoy, as Istio sets it up
 		`{"start_time":"2026-11-22T12:00:00Z","downstream_remote_address":"10.0.0.1:99","method":"GET","path":"/a","bytes_sent":7}`: {
 			Time: at, Host: "10.0.0.1", Method: "GET", Path: "/a", Bytes: 7},
-		// What others put in front of a web server's line
+		// prefixes that other programs put in front of a web server's line
 		`Nov 22 12:00:00 web1 nginx: 10.0.0.1 - - [22/Nov/2026:12:00:00 +0000] "GET / HTTP/1.1" 200 1`: {
 			Time: at, Host: "10.0.0.1", Method: "GET", Path: "/", Status: 200, Bytes: 1},
 		`Nov 22 12:00:00 web1 nginx[811]: 2001:db8::1 - bob smith [22/Nov/2026:12:00:00 +0000] "GET / HTTP/1.1" 200 1`: {
@@ -62,7 +63,7 @@ func TestOtherFormats(t *testing.T) {
 			Time: at, Host: "10.0.0.1", Method: "GET", Path: "/", Status: 200, Bytes: 1},
 		`web_1  | 10.0.0.1 - - [22/Nov/2026:12:00:00 +0000] "GET / HTTP/1.1" 200 1`: {
 			Time: at, Host: "10.0.0.1", Method: "GET", Path: "/", Status: 200, Bytes: 1},
-		// A user chooses a name, and not who asked.
+		// A client may choose its user name, but the name must not change the host.
 		`h - a 10.9.9.9 - b [22/Nov/2026:12:00:00 +0000] "GET / HTTP/1.1" 200 1`: {
 			Time: at, Host: "h", User: "a 10.9.9.9 - b", Method: "GET", Path: "/", Status: 200, Bytes: 1},
 		`{"@timestamp":"2026-11-22T12:00:00Z","remote_addr":"::1","remote_user":"bob","request_method":"GET","uri":"/a b?c","status":200,"body_bytes_sent":"51"}`: {
@@ -92,14 +93,14 @@ func TestOtherFormats(t *testing.T) {
 		`{"time":1795348800} {"time":1}`:    badJSON,
 		`{"host":"h"}`:                      noJSONTime,
 		`{"time":"noon","host":"h"}`:        noJSONTime,
-		`{"time":50000000000,"host":"h"}`:   noJSONTime, // between the seconds and the milliseconds
+		`{"time":50000000000,"host":"h"}`:   noJSONTime, // between the ranges of seconds and milliseconds
 		"9000000000 alice":                  noTime,
 		"9000000000000 alice":               noTime,
 		"2255-03-14T16:00:00Z alice":        noTime,
 		"2026-11-22T12:00:00Z,alice":        noTime,
 		`{"time":1795348800,"cost":0}`:      badCost,
 		`{"time":1795348800,"cost":1.5}`:    badCost,
-		// what a program says besides its requests
+		// a line of a program that is not a request
 		`{"log":"listening on :80\n","stream":"stdout","time":"2026-11-22T12:00:01.5Z"}`: noTime,
 	} {
 		reader, err := NewReader(strings.NewReader(line))

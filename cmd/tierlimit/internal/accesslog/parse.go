@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// The causes of a bad line, in the order of its fields.
+// The causes of a bad line, in the order of the line's fields.
 const (
 	noTime    = `neither a time and a key, nor JSON, nor a "[time]" followed by a quoted request`
 	noFields  = "no host, ident and user in front of the time"
@@ -17,9 +17,9 @@ const (
 
 // parse reads one line that is not empty.
 //
-// It goes by two places that clients cannot imitate, since servers escape the
-// quotes that clients send: `] "` ends the time, and the request ends where a
-// quote is followed by a status and a byte count.
+// It relies on two places that clients cannot imitate, because servers escape the quotes that clients
+// send: `] "` ends the time, and the request ends where a quote is followed by a status and a byte
+// count.
 func parse(line []byte) (Request, fault) {
 	timeEnd := bytes.Index(line, []byte(`] "`))
 	timeStart := bytes.LastIndexByte(line[:max(timeEnd, 0)], '[')
@@ -43,7 +43,7 @@ func parse(line []byte) (Request, fault) {
 		return Request{}, f
 	}
 
-	// One string for all parts of the request, without the agent and the rest.
+	// One string holds all parts of the request, without the agent and the rest of the line.
 	text := string(line[:requestStart+length])
 	from := text[host.from:host.to]
 	if strings.HasPrefix(from, "[") || hasPort(line[host.from:host.to]) {
@@ -61,7 +61,8 @@ func parse(line []byte) (Request, fault) {
 	}, fault{}
 }
 
-// user is who the request was made as: all behind host and ident, since names may hold spaces.
+// user returns the authenticated user: everything after host and ident, because names may contain
+// spaces.
 func user(fields string, host span) string {
 	_, name, _ := strings.Cut(strings.Trim(fields[host.to:], " "), " ")
 	if name == "-" {
@@ -72,10 +73,10 @@ func user(fields string, host span) string {
 
 type span struct{ from, to int }
 
-// findHost finds the host in "host ident user ". User names may hold spaces, so
-// there can be more than three fields; but where the first looks like name:port
-// it is the virtual host of Apache's vhost_combined and the host comes second, and
-// syslog, journald or Docker may have put any number of fields in front.
+// findHost finds the host in "host ident user ". User names may contain spaces, so there can be more
+// than three fields. If the first field looks like name:port, it is the virtual host of Apache's
+// vhost_combined, and the host comes second. Also, syslog, journald or Docker may have put any number
+// of fields in front.
 func findHost(fields []byte) (span, bool) {
 	spaces := bytes.Count(fields, []byte(" "))
 	if spaces < 3 || fields[len(fields)-1] != ' ' {
@@ -91,8 +92,8 @@ func findHost(fields []byte) (span, bool) {
 	return host, host.from < host.to
 }
 
-// behindPrefix returns the field in front of an ident of "-" that looks like an address, or else
-// the first one that may be a name, or else first.
+// behindPrefix returns the first field before an ident of "-" that looks like an address. Without one,
+// it returns the first that may be a name, or otherwise first.
 func behindPrefix(fields []byte, first span) span {
 	found := first
 	field := first
@@ -115,18 +116,18 @@ func behindPrefix(fields []byte, first span) span {
 	return found
 }
 
-// hasPort reports whether a host is followed by a port. A bare IPv6 address,
-// which has more than one colon, is not.
+// hasPort reports whether a host is followed by a port. A bare IPv6 address is not, because it has more
+// than one colon.
 func hasPort(host []byte) bool {
 	name, port, ok := bytes.Cut(host, []byte(":"))
 	return ok && len(name) > 0 && digits(port) >= 0
 }
 
-// findEnd returns how long the request is, given all that follows its opening
-// quote, and what is behind its closing one.
+// findEnd returns the length of the request, given everything that follows its opening quote, and the
+// result that follows its closing quote.
 //
-// Servers of today write \" for a quote of the client's. Old ones did not, and
-// did not escape backslashes either: where no unescaped quote fits, any will do.
+// Today's servers write \" for a quote that the client sent. Old servers did not, and did not escape
+// backslashes either. So if no unescaped quote fits, any quote that fits is taken.
 func findEnd(rest []byte) (length int, r result, f fault) {
 	escaped := false
 	for i, c := range rest {
@@ -190,8 +191,8 @@ func parseResult(b []byte) (result, fault) {
 	return r, fault{}
 }
 
-// digits reads a number of 1 to 18 decimal digits, which fits, and returns -1
-// for anything else.
+// digits reads a number of 1 to 18 decimal digits, which always fits into an int64. It returns -1 for
+// anything else.
 func digits(b []byte) int64 {
 	if len(b) == 0 || len(b) > 18 {
 		return -1

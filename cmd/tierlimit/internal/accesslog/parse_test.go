@@ -188,7 +188,7 @@ func TestParseNamesWhatIsWrong(t *testing.T) {
 	}
 }
 
-// A line of many quotes must not take time that grows with its square.
+// Reading a line with many quotes must not take time that grows with the square of their number.
 func TestParseManyQuotes(t *testing.T) {
 	const start = `h - - [01/Aug/1995:06:00:00 +0000] "`
 	for _, part := range []string{`"`, `" `, `" 200 `, `\" `, `" 200 x`, `" - `} {

@@ -9,15 +9,15 @@ import (
 // safe for concurrent use.
 type Reader struct {
 	lines   lines
-	columns *columns // of the lines below their header
-	empty   int      // and headers
+	columns *columns // for the lines below their header; nil if there is none
+	empty   int      // empty lines and headers
 	bad     int
 	first   []BadLine
 }
 
-// NewReader returns a Reader of the log in r, which is taken to be gzipped if
-// it begins as a gzip does. The error is not nil if r cannot be read, if it
-// begins like a gzip but is none, or if it begins like a file of another kind, such as zstd.
+// NewReader returns a Reader of the log in r, which is taken to be gzipped if it begins like a gzip
+// file. It returns an error if r cannot be read, if it begins like a gzip file but is not one, or if it
+// begins like a file of another kind, such as zstd.
 func NewReader(r io.Reader) (*Reader, error) {
 	lines, err := openLines(r)
 	if err != nil {
@@ -26,9 +26,9 @@ func NewReader(r io.Reader) (*Reader, error) {
 	return &Reader{lines: lines}, nil
 }
 
-// Read returns the next request, skipping lines that are empty or bad. At the
-// end it returns io.EOF; any other error says why the rest could not be read
-// (what came before it is valid). After an error, Read returns it again.
+// Read returns the next request, and skips lines that are empty or bad. At the end it returns io.EOF.
+// Any other error says why the rest could not be read; the requests returned before are valid. After an
+// error, Read returns the same error again.
 func (r *Reader) Read() (Request, error) {
 	for {
 		line, whole, err := r.lines.next()
@@ -39,7 +39,7 @@ func (r *Reader) Read() (Request, error) {
 			r.countBad(line, fault{what: tooLong})
 			continue
 		}
-		// A log of files put together has their byte order marks within.
+		// If the log was joined from several files, their byte order marks are inside it.
 		line = bytes.TrimPrefix(bytes.TrimRight(line, " \t\r"), []byte(byteOrderMark))
 		if len(line) == 0 {
 			r.empty++
@@ -57,8 +57,8 @@ func (r *Reader) Read() (Request, error) {
 	}
 }
 
-// isHeader reports whether a line says what others mean, and is no request itself. A header may come
-// again, where logs were put together.
+// isHeader reports whether a line describes other lines and is no request itself. A header may occur
+// again if logs were joined.
 func (r *Reader) isHeader(line []byte) bool {
 	if isComment(line) && !bytes.HasPrefix(line, []byte(w3cHeader)) {
 		return true
@@ -83,7 +83,8 @@ func (r *Reader) parse(line []byte) (Request, fault) {
 	return parseAny(line)
 }
 
-// Unit is what the log consists of: "line", or "object" of one that is an array of JSON.
+// Unit returns the unit of which the log consists: "line", or "object" if it is an array of JSON
+// objects.
 func (r *Reader) Unit() string {
 	if r.lines.objects {
 		return "object"
@@ -91,10 +92,10 @@ func (r *Reader) Unit() string {
 	return "line"
 }
 
-// Lines is how many lines, or objects, have been read so far, of any kind.
+// Lines returns the number of lines, or objects, read so far, whether good, bad or empty.
 func (r *Reader) Lines() int { return r.lines.read }
 
-// BadLines is how many lines so far could not be read. Empty lines are not bad.
+// BadLines returns the number of lines so far that could not be read. Empty lines are not bad.
 func (r *Reader) BadLines() int { return r.bad }
 
 // FirstBad returns the first bad lines, at most three.

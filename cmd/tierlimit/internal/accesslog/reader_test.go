@@ -12,7 +12,7 @@ import (
 // good is a line that can be read.
 const good = `10.0.0.1 - - [01/Aug/1995:06:00:00 +0000] "GET /a HTTP/1.0" 200 17`
 
-// readAll reads to the end or to an error, which is nil at the end.
+// readAll reads to the end or to an error. At the end, the error is nil.
 func readAll(t testing.TB, r io.Reader) (*Reader, []Request, error) {
 	t.Helper()
 	log, err := NewReader(r)

@@ -2,9 +2,8 @@ package accesslog
 
 import "strings"
 
-// splitRequest splits a request line into its method and its path. The path may
-// hold spaces, and the protocol may be missing or have something stuck to it:
-// it begins at the last " HTTP/".
+// splitRequest splits a request line into its method and its path. The path may contain spaces. The
+// protocol begins at the last " HTTP/"; it may be missing, or followed directly by other text.
 func splitRequest(s string) (method, path string) {
 	if s == "-" {
 		return "", ""

@@ -15,13 +15,12 @@ const (
 	tooLate     = "the time is after March 2255"
 )
 
-// lastSecond bounds the times that are read, in seconds since 1970: as nanoseconds, which the
-// limiters count in, they and a window fit into 63 bits.
+// lastSecond bounds the times that are read, in seconds since 1970. The limiters count in nanoseconds,
+// and such a time plus a window fits into 63 bits.
 const lastSecond = 9_000_000_000
 
-// parseTime reads 02/Jan/2006:15:04:05 -0700, with or without a fraction behind
-// the seconds, and returns it in UTC. It does by hand what time.Parse does, as
-// that would take most of the time of reading a log.
+// parseTime reads 02/Jan/2006:15:04:05 -0700, with or without a fraction after the seconds, and returns
+// the time in UTC. It parses by hand, because time.Parse would take most of the time of reading a log.
 func parseTime(b []byte) (time.Time, fault) {
 	const clock, zoneWidth = len("02/Jan/2006:15:04:05"), len(" -0700")
 	if len(b) < clock+zoneWidth || b[2] != '/' || b[6] != '/' || b[11] != ':' || b[14] != ':' || b[17] != ':' {
@@ -53,10 +52,10 @@ func parseTime(b []byte) (time.Time, fault) {
 
 var months = []string{"Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"}
 
-// parseMonth returns 0 for what is no month.
+// parseMonth returns 0 for text that is not a month.
 func parseMonth(b []byte) time.Month { return time.Month(slices.Index(months, string(b)) + 1) }
 
-// parseFraction reads nothing, or a point and up to nine digits, as nanoseconds.
+// parseFraction reads an empty text, or a point and up to nine digits, and returns nanoseconds.
 func parseFraction(b []byte) int64 {
 	if len(b) == 0 {
 		return 0
@@ -71,7 +70,7 @@ func parseFraction(b []byte) int64 {
 	return nanos
 }
 
-// parseZone reads " -0700" as how far the zone's clock is ahead of UTC.
+// parseZone reads " -0700" and returns how far the zone's clock is ahead of UTC.
 func parseZone(b []byte) (time.Duration, bool) {
 	hours, minutes := digits(b[2:4]), digits(b[4:6])
 	if b[0] != ' ' || hours < 0 || minutes < 0 || minutes > 59 {

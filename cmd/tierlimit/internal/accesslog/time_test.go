@@ -65,7 +65,7 @@ func TestParseTime(t *testing.T) {
 	}
 }
 
-// The standard library agrees on every day of four centuries, and beyond.
+// parseTime agrees with the standard library about every day of four centuries, and beyond.
 func TestParseTimeAgreesWithStandardLibrary(t *testing.T) {
 	day := time.Date(1970, 1, 1, 1, 2, 3, 0, time.FixedZone("", 3600))
 	for day.Year() < 2401 {

@@ -2,7 +2,7 @@ package demo
 
 import "github.com/tierlimit/tierlimit/limit"
 
-// The size of charts, in units of their own: a bar for each second.
+// The size of charts, in the chart's own units, with one bar for each second.
 const (
 	barWidth    = 4
 	chartWidth  = seconds * barWidth
@@ -19,18 +19,18 @@ type bar struct {
 type chart struct {
 	Width, Height int
 	Bars          []bar
-	Line          float64 // of zero, or of the limit
-	Top           int64   // what its upper end stands for
+	Line          float64 // y coordinate of zero, or of the limit
+	Top           int64   // the value at the upper edge
 }
 
-// bars places the i-th of n seconds.
+// place returns the bar of the i-th of n seconds.
 func place(i, n int, y, height float64, class string) bar {
 	const gap = 1
 	return bar{X: float64((seconds - n + i) * barWidth), Y: y, Width: barWidth - gap, Height: height, Class: class}
 }
 
-// decisionsChart is what an instance admitted, by tier, above the line, and what it
-// denied below it. top is what both together may reach.
+// decisionsChart shows the decisions of an instance: those it admitted, by tier, above the line, and
+// those it denied below it. most is the scale that all instances share.
 func decisionsChart(past []tally, instance int, most most) chart {
 	c := chart{Width: chartWidth, Height: chartHeight, Top: int64(most.allowed)}
 	scale := float64(chartHeight) / float64(max(1, most.allowed+most.denied))
@@ -52,7 +52,8 @@ func decisionsChart(past []tally, instance int, most most) chart {
 	return c
 }
 
-// most is the most that any instance did in a second: all charts have the same scale.
+// most is the largest number that any instance allowed, and denied, in one second. All charts use this
+// scale.
 type most struct{ allowed, denied int }
 
 func mostOf(past []tally) most {
@@ -70,7 +71,7 @@ func mostOf(past []tally) most {
 	return m
 }
 
-// fullestChart is the fullest window of any key in each second, against the limit.
+// fullestChart shows the fullest window of any key in each second, compared with the limit.
 func fullestChart(past []tally, quota int64) chart {
 	c := chart{Width: chartWidth, Height: chartHeight, Top: quota + (quota+1)/2}
 	for _, t := range past {

@@ -1,5 +1,5 @@
-// Package demo plays recorded requests against a fleet of limiters in one process, and
-// lets who watches cut their ways to Redis.
+// Package demo plays recorded requests against a fleet of limiters in one process. The viewer can cut
+// the instances' connections to Redis.
 package demo
 
 import (
@@ -23,17 +23,17 @@ import (
 // Instances is the size of the fleet.
 const Instances = 4
 
-// How many times as fast as they were recorded requests may be played.
+// The bounds of the speed: how many times as fast as recorded the requests may be played.
 const (
 	MinSpeed = 1
 	MaxSpeed = 1000
 )
 
 const (
-	// seconds is how long the past is that is shown.
+	// seconds is the length of the past that is shown.
 	seconds = 60
-	// underWay is how many requests are decided at once at most. More arrive only on a
-	// machine that is too slow for the speed; they are left out, and counted.
+	// underWay is the largest number of requests that are decided at once. Further requests arrive only
+	// if the machine is too slow for the speed. They are left out, and counted.
 	underWay = 1000
 )
 
@@ -42,12 +42,12 @@ type Config struct {
 	Trace *trace.Trace
 	Limit limit.Limit
 	Speed int            // see [Demo.SetSpeed]
-	Redis *redis.Options // of the Redis that all instances share
-	Hosts []string       // names that the pages may be asked for under, see livepage.Hosts
+	Redis *redis.Options // the Redis that all instances share
+	Hosts []string       // names under which browsers may request the pages, see livepage.Hosts
 }
 
-// Demo is a fleet under recorded requests. The limit is held in real time: the faster
-// the requests are played, the more of them are denied. It is safe for concurrent use.
+// Demo is a fleet that decides recorded requests. The limit applies in real time: the faster the
+// requests are played, the more of them are denied. It is safe for concurrent use.
 type Demo struct {
 	trace  *trace.Trace
 	limit  limit.Limit
@@ -63,31 +63,31 @@ type Demo struct {
 	requests sync.WaitGroup
 	places   chan struct{}
 
-	mu       sync.Mutex // guards the rest
+	mu       sync.Mutex // guards the fields below
 	judge    *judge
 	now      tally
 	past     []tally // the last seconds, the latest last
 	leftOut  int
 	failed   int
 	lastErr  error
-	recorded int64 // where in the trace it is, in microseconds since the Unix epoch
+	recorded int64 // the current position in the trace, in microseconds since the Unix epoch
 }
 
-// tally is what happened in a second.
+// tally counts what happened in one second.
 type tally struct {
 	counts  [Instances][limit.TierFallback + 1]count
-	fullest int64 // units that a key had in the fullest of the windows judged
+	fullest int64 // units that one key had in the fullest of the windows judged
 }
 
-// count is the decisions of a tier.
+// count counts the decisions of one tier.
 type count struct{ allowed, denied int }
 
-// Start starts the fleet and plays the trace, again and again, until Close.
+// Start starts the fleet and plays the trace, over and over, until Close.
 func Start(c Config) (*Demo, error) {
 	return start(c, pace{second: time.Second, deadline: 100 * time.Millisecond}) // the embedded Redis is slow
 }
 
-// pace is what tests choose: how long a second lasts, and a decision may take.
+// pace has the times that tests choose: the length of a second, and the longest time of a decision.
 type pace struct{ second, deadline time.Duration }
 
 func start(c Config, p pace) (*Demo, error) {
@@ -120,7 +120,7 @@ func (d *Demo) Close() error {
 	return errors.Join(closeFleet(d.fleet), removeKeys(d.redis, d.prefix))
 }
 
-// SetSpeed plays requests so many times as fast as they were recorded.
+// SetSpeed makes the demo play requests the given number of times as fast as they were recorded.
 func (d *Demo) SetSpeed(times int) error {
 	if times < MinSpeed || times > MaxSpeed {
 		return fmt.Errorf("speed %d, must be between %d and %d", times, MinSpeed, MaxSpeed)
@@ -129,10 +129,10 @@ func (d *Demo) SetSpeed(times int) error {
 	return nil
 }
 
-// errNoInstance is wrapped by what SetCut returns.
+// errNoInstance is wrapped by errors about an instance that does not exist.
 var errNoInstance = errors.New("no such instance")
 
-// SetCut cuts, or restores, an instance's way to Redis. Instances count from 0.
+// SetCut cuts, or restores, an instance's connection to Redis. Instances count from 0.
 func (d *Demo) SetCut(instance int, cut bool) error {
 	if instance < 0 || instance >= len(d.fleet) {
 		return fmt.Errorf("%w: %d of %d", errNoInstance, instance+1, len(d.fleet))
@@ -141,9 +141,9 @@ func (d *Demo) SetCut(instance int, cut bool) error {
 	return nil
 }
 
-// play sends each request when its time has come, to any instance.
+// play sends each request to a random instance when the request's time has come.
 func (d *Demo) play(ctx context.Context) {
-	// A change of speed takes effect within this.
+	// A change of speed takes effect within one step.
 	const step = 20 * time.Millisecond
 	next, at := 0, float64(d.trace.At(0))
 	for last := time.Now(); ; {
@@ -168,7 +168,7 @@ func (d *Demo) play(ctx context.Context) {
 	}
 }
 
-// send lets an instance decide a request.
+// send lets a random instance decide a request.
 func (d *Demo) send(ctx context.Context, key string) {
 	select {
 	case d.places <- struct{}{}:
@@ -192,7 +192,7 @@ func (d *Demo) send(ctx context.Context, key string) {
 		default:
 			tier := decision.Tier
 			if decision.Degraded() {
-				tier = limit.TierFallback // the chart does not say why
+				tier = limit.TierFallback // the chart does not show why
 			}
 			c := &d.now.counts[i][tier]
 			if decision.Allowed {
@@ -205,7 +205,7 @@ func (d *Demo) send(ctx context.Context, key string) {
 	})
 }
 
-// count closes a tally each second.
+// count closes a tally every second.
 func (d *Demo) count(ctx context.Context, second time.Duration) {
 	ticker := time.NewTicker(second)
 	defer ticker.Stop()
@@ -224,15 +224,15 @@ func (d *Demo) count(ctx context.Context, second time.Duration) {
 	}
 }
 
-// Member is an instance as it is now.
+// Member is the present state of an instance.
 type Member struct {
 	Number   int // from 1
 	Cut      bool
 	Degraded bool
-	Fleet    int // its size, as the instance knows it
+	Fleet    int // size of the fleet, as the instance knows it
 }
 
-// Members are all instances.
+// Members returns the state of all instances.
 func (d *Demo) Members() []Member {
 	var all []Member
 	for i, in := range d.fleet {

@@ -22,7 +22,7 @@ import (
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
-// steady is a trace of ten requests a second, by two keys, for an hour.
+// steady returns a trace of one hour with ten requests a second, by two keys.
 func steady() *trace.Trace {
 	var events []trace.Event
 	for i := range int64(36_000) {
@@ -31,7 +31,7 @@ func steady() *trace.Trace {
 	return trace.Of(events...)
 }
 
-// played starts a demo of 1,000 requests a second whose seconds last a tenth of that.
+// played starts a demo of 1,000 requests a second, with seconds that last a tenth of a second.
 func played(t *testing.T, l limit.Limit, hosts ...string) *Demo {
 	t.Helper()
 	options, err := redis.ParseURL(redistest.Shared(t).URL())
@@ -52,7 +52,7 @@ func played(t *testing.T, l limit.Limit, hosts ...string) *Demo {
 	return d
 }
 
-// until waits for what the demo shows.
+// until waits until a condition holds for the values that the demo shows.
 func until(t *testing.T, d *Demo, what string, holds func(shown) bool) {
 	t.Helper()
 	var s shown
@@ -64,7 +64,7 @@ func until(t *testing.T, d *Demo, what string, holds func(shown) bool) {
 	redistest.Eventually(t, what, func() bool { s = d.shown(); return holds(s) })
 }
 
-// decidedBy waits until instances decide by the wanted tiers, and by no other.
+// decidedBy waits until each instance decides by its wanted tier, and by no other.
 func decidedBy(t *testing.T, d *Demo, wanted ...limit.Tier) {
 	t.Helper()
 	until(t, d, fmt.Sprintf("tiers are %v", wanted), func(s shown) bool {
@@ -87,7 +87,7 @@ const (
 	fallback  = limit.TierFallback
 )
 
-// Cut and restored, by the page's buttons: one instance, all, none.
+// The page's buttons cut and restore one instance, all, and none.
 func TestCutAndRestore(t *testing.T) {
 	d := played(t, limit.PerSecond(100_000))
 	server := httptest.NewServer(d.Handler("a test", "a Redis"))
@@ -98,7 +98,7 @@ func TestCutAndRestore(t *testing.T) {
 		for i := 0; i < len(form); i += 2 {
 			values.Set(form[i], form[i+1])
 		}
-		response, err := http.PostForm(server.URL+"/", values) // follows to the page
+		response, err := http.PostForm(server.URL+"/", values) // follows the redirect to the page
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -124,11 +124,11 @@ func TestCutAndRestore(t *testing.T) {
 	}
 }
 
-// A demo that ends just after an instance was cut off, which then cannot leave the fleet, ends without an
-// error, and leaves nothing in Redis.
+// If a demo ends just after an instance was cut off, that instance cannot leave the fleet. The demo
+// still ends without an error, and leaves nothing in Redis.
 func TestEndsWhileAnInstanceIsCutOff(t *testing.T) {
 	var d *Demo
-	t.Cleanup(func() { // once it has ended
+	t.Cleanup(func() { // runs after the demo has ended
 		client := redistest.Shared(t).Client(t)
 		if left := client.Keys(context.Background(), d.prefix+"*").Val(); len(left) > 0 {
 			t.Errorf("%q are left", left)
@@ -139,11 +139,11 @@ func TestEndsWhileAnInstanceIsCutOff(t *testing.T) {
 	d.fleet[0].wire.set(true)
 }
 
-// While Redis decides, the limit holds, by an exact count over all instances; and about
-// as much passes as by an exact log. That sees denials a little later than Redis, when
-// some of what was in the way may have left.
+// While Redis decides, the limit holds, by an exact count over all instances. About as many requests
+// pass as with an exact log. The exact log gets denials a little later than Redis, when some of the
+// units that caused them may have left.
 func TestLimitHolds(t *testing.T) {
-	d := played(t, limit.Per(20, 200*time.Millisecond)) // 100 of each key are offered
+	d := played(t, limit.Per(20, 200*time.Millisecond)) // 100 requests of each key are sent
 	until(t, d, "some seconds are judged", func(s shown) bool { return s.Allowed > 150 })
 	s := d.shown()
 	if s.Worst != 20 || s.Minute != 20 || max(s.Allowed-s.Exact, s.Exact-s.Allowed) > s.Exact/10 {
@@ -151,13 +151,13 @@ func TestLimitHolds(t *testing.T) {
 	}
 }
 
-// The judge finds out a fleet that admits too much, in whatever order it hears of it.
+// The judge detects a fleet that admits too much, in whatever order it gets the decisions.
 func TestJudge(t *testing.T) {
 	j := newJudge(limit.PerSecond(2))
 	for _, at := range []int64{1_500_000, 1_000_000, 1_200_000, 9_000_000} {
 		j.add(verdict{at: at, key: "k", allowed: true})
 	}
-	j.add(verdict{at: 1_100_000, key: "other"}) // denied, though the exact log allows it
+	j.add(verdict{at: 1_100_000, key: "other"}) // denied, although the exact log allows it
 	if fullest := j.until(5_000_000); fullest != 3 || j.worst.Max() != 3 || j.allowed != 3 || j.exactAllowed != 3 || len(j.pending) != 1 {
 		t.Errorf("fullest %d, %+v", fullest, j)
 	}
@@ -167,7 +167,7 @@ func TestJudge(t *testing.T) {
 }
 
 func TestPage(t *testing.T) {
-	redistest.Shared(t) // has goroutines of its own
+	redistest.Shared(t) // starts goroutines of its own
 	before := runtime.NumGoroutine()
 	t.Run("served", func(t *testing.T) {
 		d := played(t, limit.PerSecond(20))
@@ -234,8 +234,8 @@ func TestPage(t *testing.T) {
 	redistest.Eventually(t, "no goroutine is left behind", func() bool { return runtime.NumGoroutine() <= before })
 }
 
-// No other site's name that is made to resolve to this machine reaches the page, its
-// buttons or an instance's page; a name that was set reaches them all.
+// Under another site's name that is made to resolve to this machine, requests reach neither the page,
+// nor its buttons, nor an instance's page. Under a name set with -host, they reach all of them.
 func TestRebinding(t *testing.T) {
 	d := played(t, limit.PerSecond(100_000), "demo.example")
 	server := httptest.NewServer(d.Handler("a test", "a Redis"))

@@ -16,8 +16,7 @@ import (
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
-// instance is a member of the fleet: a limiter as a service embeds it, with a way to
-// Redis of its own.
+// instance is a member of the fleet: a limiter, used as in a service, with its own wire to Redis.
 type instance struct {
 	wire    *wire
 	client  *redis.Client
@@ -26,11 +25,11 @@ type instance struct {
 	page    *livepage.Page
 }
 
-// ruleName is the rule that all instances hold.
+// ruleName is the name of the rule that all instances enforce.
 const ruleName = "demo"
 
-// startFleet starts so many instances. A prefix of their own keeps them apart from
-// whatever else is in the Redis.
+// startFleet starts the given number of instances. The prefix keeps their keys apart from anything else
+// in the Redis.
 func startFleet(c Config, prefix string, size int, deadline time.Duration) (fleet []*instance, err error) {
 	for range size {
 		in := &instance{}
@@ -77,7 +76,8 @@ func (in *instance) start(c Config, prefix string, size int, deadline time.Durat
 	return err
 }
 
-// removeKeys removes what the instances have left in Redis, not by their ways, which may be cut.
+// removeKeys removes the keys that the instances have left in Redis. It does not use the instances'
+// wires, which may be cut.
 func removeKeys(options *redis.Options, prefix string) error {
 	client := redis.NewClient(options)
 	return errors.Join(replay.Remove(client, prefix), client.Close())
@@ -90,7 +90,7 @@ func closeFleet(fleet []*instance) error {
 			in.page.Close()
 		}
 		if in.limiter != nil {
-			_ = in.limiter.Close() // it may be cut off; what it leaves is removed, see removeKeys
+			_ = in.limiter.Close() // may fail if the wire is cut; removeKeys removes what the limiter leaves
 		}
 		if in.client != nil {
 			err = errors.Join(err, in.client.Close())
@@ -102,7 +102,7 @@ func closeFleet(fleet []*instance) error {
 	return err
 }
 
-// allow decides a request, and says when by the clock that a judge goes by.
+// allow decides a request. It also returns the time of the decision, by the clock that the judge uses.
 func (in *instance) allow(ctx context.Context, key string) (d limit.Decision, at int64, err error) {
 	d, err = in.rule.Allow(ctx, key)
 	if at = d.ChargedAt; at == 0 {

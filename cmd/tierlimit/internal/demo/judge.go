@@ -9,13 +9,13 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// settled is how old a decision is when it is judged: by then all that were made before
-// it are known, and can be put in order.
+// settled is the age at which a decision is judged. By then, all decisions made before it are known and
+// can be put in order.
 const settled = time.Second
 
-// judge holds the fleet's decisions against the textbook, which sees all instances at
-// once and knows nothing of tiers: what was the most that any key got in a window, and
-// what would an exact log have let through. It must not be used concurrently.
+// judge compares the fleet's decisions with the textbook, which sees all instances at once and knows
+// nothing of tiers. It finds the most units that any key got in a window, and how many requests an
+// exact log would have let through. It is not safe for concurrent use.
 type judge struct {
 	exact   *textbook.Log
 	worst   *textbook.Worst
@@ -24,8 +24,8 @@ type judge struct {
 	allowed, exactAllowed int64
 }
 
-// verdict is a decision: its time is Redis's stamp of the charge where there is one, and
-// else this process's, both in microseconds.
+// verdict is a decision. Its time is Redis's stamp of the charge if there is one, and otherwise this
+// process's time, both in microseconds.
 type verdict struct {
 	at      int64
 	key     string
@@ -38,8 +38,8 @@ func newJudge(l limit.Limit) *judge {
 
 func (j *judge) add(v verdict) { j.pending = append(j.pending, v) }
 
-// until judges what was decided up to then, and returns the most units that any key had
-// in a window that ended in the meantime.
+// until judges the decisions up to the time then. It returns the most units that any key had in a
+// window that ended since the last call.
 func (j *judge) until(then int64) (fullest int64) {
 	slices.SortStableFunc(j.pending, func(a, b verdict) int { return cmp.Compare(a.at, b.at) })
 	judged := 0

@@ -24,13 +24,13 @@ var (
 	templates = template.Must(template.New("").Parse(source))
 )
 
-// viewers is how many pages are updated at once.
+// viewers is the number of pages that are updated at once.
 const viewers = 16
 
-// longestForm is how many bytes a form may send.
+// longestForm is the largest number of bytes that a form may send.
 const longestForm = 4 << 10
 
-// shown is what the page shows.
+// shown has the values that the page shows.
 type shown struct {
 	Limit     limit.Limit
 	Source    string
@@ -42,18 +42,18 @@ type shown struct {
 	Healthy   int
 	Cut       []int
 	Fullest   chart
-	Last      int64 // the fullest window that was judged last
-	Minute    int64 // and the fullest of the last minute
-	Worst     int64 // and of all
+	Last      int64 // units in the fullest window of the second that was judged last
+	Minute    int64 // the same for the last minute
+	Worst     int64 // the same for the whole time
 	Allowed   int64
 	Exact     int64 // what the exact log would have allowed
 	LeftOut   int
 	Failed    int
 	LastError string
-	Top       int // of the instances' charts
+	Top       int // upper end of the scale of the instances' charts
 }
 
-// member is an instance, with what it decided in the last second.
+// member is an instance, with the decisions that it made in the last second.
 type member struct {
 	Member
 	Tiers  []tierCount
@@ -61,7 +61,7 @@ type member struct {
 	Chart  chart
 }
 
-// tierCount is what a tier admitted in the last second.
+// tierCount is the number of requests that a tier admitted in the last second.
 type tierCount struct {
 	Tier    limit.Tier
 	Allowed int
@@ -84,7 +84,7 @@ func (d *Demo) shown() shown {
 		if len(d.past) > 0 {
 			for tier, n := range d.past[len(d.past)-1].counts[i] {
 				shownMember.Denied += n.denied
-				if limit.Tier(tier) != limit.TierLocal { // which only denies
+				if limit.Tier(tier) != limit.TierLocal { // this tier only denies
 					shownMember.Tiers = append(shownMember.Tiers, tierCount{limit.Tier(tier), n.allowed})
 				}
 			}
@@ -110,8 +110,8 @@ func (d *Demo) shown() shown {
 	return s
 }
 
-// Handler serves the demo's page, and under instance/1/ and so on the instances' live
-// pages. source and redis say where requests come from, and which Redis it is.
+// Handler serves the demo's page, and the instances' live pages under instance/1/ and so on. source
+// says where the requests come from, and redis which Redis is used.
 func (d *Demo) Handler(source, redis string) http.Handler {
 	streams := live.NewStreams(viewers, time.Second)
 	write := func(w io.Writer, name string) error {
@@ -122,7 +122,7 @@ func (d *Demo) Handler(source, redis string) http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
-		_ = write(w, "page") // fails when the client has gone
+		_ = write(w, "page") // fails only if the client has gone
 	})
 	mux.HandleFunc("POST /{$}", d.act)
 	mux.HandleFunc("GET /events", func(w http.ResponseWriter, r *http.Request) {
@@ -151,7 +151,7 @@ func (d *Demo) Handler(source, redis string) http.Handler {
 	})
 }
 
-// act does what a button says: cut or restore an instance or all, or change the speed.
+// act does what the pressed button says: it cuts or restores one instance or all, or changes the speed.
 func (d *Demo) act(w http.ResponseWriter, r *http.Request) {
 	r.Body = http.MaxBytesReader(w, r.Body, longestForm)
 	if err := r.ParseForm(); err != nil {
@@ -180,7 +180,7 @@ func (d *Demo) setSpeed(s string) error {
 	return d.SetSpeed(speed)
 }
 
-// setCuts reads "cut" or "restore", which is the number of an instance or "all".
+// setCuts reads the form field "cut" or "restore". Its value is the number of an instance or "all".
 func (d *Demo) setCuts(form map[string][]string) error {
 	for i, do := range []string{"restore", "cut"} {
 		which := strings.Join(form[do], " ")

@@ -6,14 +6,14 @@ import (
 	"sync"
 )
 
-// wire is an instance's way to Redis, which can be cut: connections end, and new ones
-// end at once, until it is restored. It is safe for concurrent use.
+// wire is an instance's connection to Redis, which can be cut. While it is cut, open connections end,
+// and new ones end at once. It is safe for concurrent use.
 type wire struct {
 	listener net.Listener
 	dial     func() (net.Conn, error)
 	running  sync.WaitGroup
 
-	mu    sync.Mutex // guards the rest
+	mu    sync.Mutex // guards the fields below
 	cut   bool
 	conns map[net.Conn]bool
 }
@@ -88,7 +88,7 @@ func (w *wire) connect(near net.Conn) {
 	<-back
 }
 
-// add takes note of a connection; it says no if the wire is cut.
+// add registers a connection. It returns false if the wire is cut.
 func (w *wire) add(conn net.Conn) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -105,9 +105,9 @@ func (w *wire) remove(conn net.Conn) {
 	delete(w.conns, conn)
 }
 
-// pass copies until either side ends, and then ends both.
+// pass copies data until either side ends, and then closes both connections.
 func pass(to, from net.Conn) {
-	_, _ = io.Copy(to, from) // an error is an end like any other
+	_, _ = io.Copy(to, from) // an error ends the copy like a closed connection
 	_ = to.Close()
 	_ = from.Close()
 }

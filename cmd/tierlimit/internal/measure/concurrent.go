@@ -14,13 +14,13 @@ import (
 )
 
 const (
-	// mostHolders is how many processes hold units of a key at most.
+	// mostHolders is the largest number of processes that hold units of a key.
 	mostHolders = 1000
 	slotsSuffix = ":slots"
 )
 
-// onConcurrent is On for a limit on what is held at the same time: each unit is acquired by
-// another process, as far as a key has room for these.
+// onConcurrent is On for a concurrency limit. Each unit is acquired by a different process, up to
+// mostHolders.
 func onConcurrent(ctx context.Context, client *redis.Client, l limit.Limit, nameBytes int) (cost Cost, err error) {
 	holders := make([]*remote.Rule, min(l.Quota(), mostHolders))
 	for i := range holders {

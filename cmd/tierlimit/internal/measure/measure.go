@@ -17,9 +17,9 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// Cost is what was measured. A value is 0 where it was not.
+// Cost is the result of a measurement. A value that was not measured is 0.
 type Cost struct {
-	Allowed time.Duration // of Redis's CPU per decision that grants a unit
+	Allowed time.Duration // of Redis's CPU time per decision that grants a unit
 	Denied  time.Duration // per denial
 	AtRest  int64         // bytes per key after one unit, plan.Bookkeeping included
 	Full    int64         // bytes per key after the whole limit
@@ -27,16 +27,16 @@ type Cost struct {
 
 const (
 	calls = 1_000
-	// fillUpTo is the largest log that is filled: it is written unit by unit.
+	// fillUpTo is the size of the largest log that is filled, because a log is written unit by unit.
 	fillUpTo = 10_000
-	// fewestKeys keeps one key's state from being all that is measured.
+	// fewestKeys is the smallest number of keys, so that the result does not depend on one key's state
+	// alone.
 	fewestKeys = 20
 )
 
-// On measures what a candidate costs on a Redis: calls of one unit each over keys that have room, and
-// over full ones, at one virtual instant. Keys have names of nameBytes, of this
-// measurement's own, and are removed. Other clients' calls of scripts in the meantime
-// are measured along.
+// On measures what a candidate costs on a Redis. It makes calls of one unit each, first on keys that
+// have room and then on full keys, at one virtual instant. Its keys have names of nameBytes, and are
+// removed afterwards. Scripts that other clients call in the meantime are measured, too.
 func On(ctx context.Context, client *redis.Client, c plan.Candidate, nameBytes int) (cost Cost, err error) {
 	if c.Limit.IsConcurrent() {
 		return onConcurrent(ctx, client, c.Limit, nameBytes)
@@ -77,7 +77,7 @@ func On(ctx context.Context, client *redis.Client, c plan.Candidate, nameBytes i
 	return cost, err
 }
 
-// measurement is one measurement under way.
+// measurement is the state of one measurement.
 type measurement struct {
 	client *redis.Client
 	script *remote.Script
@@ -86,7 +86,8 @@ type measurement struct {
 	keys   []string
 }
 
-// name names n keys of the given length, if that is enough to tell them apart.
+// name makes the names of n keys. They have the given length, unless that is too short to tell them
+// apart.
 func (m *measurement) name(n, length int) {
 	unique := "tlplan:" + strings.ToLower(rand.Text()[:8]) + ":"
 	digits := len(strconv.Itoa(n))
@@ -100,7 +101,7 @@ func (m *measurement) take(ctx context.Context, key string, operation int, cost 
 	return err
 }
 
-// time is how long Redis takes per call.
+// time returns how long Redis takes per call.
 func (m *measurement) time(ctx context.Context, number int, call func(i int) (key string, cost int64)) (time.Duration, error) {
 	before, err := m.spent(ctx)
 	if err != nil {
@@ -116,13 +117,13 @@ func (m *measurement) time(ctx context.Context, number int, call func(i int) (ke
 	return (after.time - before.time) / time.Duration(max(1, after.calls-before.calls)), err
 }
 
-// spending is what Redis has spent on scripts so far.
+// spending is the time that Redis has spent on scripts so far, and the number of calls.
 type spending struct {
 	time  time.Duration
 	calls int64
 }
 
-// spent reads it from the server's statistics.
+// spent reads the spending from the server's statistics.
 func (m *measurement) spent(ctx context.Context) (spending, error) {
 	info, err := m.client.Info(ctx, "commandstats").Result()
 	if err != nil {
@@ -163,7 +164,7 @@ func readStatistics(values string) (s spending, err error) {
 	return s, nil
 }
 
-// bytes is what the first key takes.
+// bytes returns the bytes that the first key takes.
 func (m *measurement) bytes(ctx context.Context) (int64, error) {
 	n, err := m.client.MemoryUsage(ctx, m.keys[0], 0).Result()
 	if err != nil {

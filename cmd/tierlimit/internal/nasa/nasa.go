@@ -1,6 +1,5 @@
-// Package nasa holds a day of real traffic, so that the command has something
-// to replay where no log is at hand. The README next to it says where it comes
-// from.
+// Package nasa contains a log of one day of real traffic, so that the command has something to replay
+// if no log is at hand. The README next to it says where the log comes from.
 package nasa
 
 import (

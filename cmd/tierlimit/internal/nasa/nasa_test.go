@@ -9,7 +9,7 @@ import (
 	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/nasa"
 )
 
-// The README next to the log states these numbers.
+// The log has the numbers that the README next to it states.
 func TestLogIsWhatItsReadmeSays(t *testing.T) {
 	log, err := accesslog.NewReader(nasa.Open())
 	if err != nil {

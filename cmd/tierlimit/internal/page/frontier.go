@@ -14,13 +14,13 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// family is configurations that differ in one dial only: a line in the frontier.
+// family is a group of configurations that differ in one dial only: a line in the frontier.
 type family struct {
 	name  string
 	hue   hue
-	mark  string // as the legend shows the shape
+	mark  string // the shape as the legend shows it
 	shape draw.GlyphDrawer
-	aside vg.Point // of a label from its point, so that families do not write over each other
+	aside vg.Point // offset of a label from its point, so that families' labels do not overlap
 	has   func(study.Point) bool
 	label func(study.Point) string
 }
@@ -37,8 +37,8 @@ func counters(r limit.Rounding) func(study.Point) bool {
 	return func(p study.Point) bool { return p.Algorithm.Buckets() > 0 && p.Algorithm.Rounding() == r }
 }
 
-// labelled are the numbers of sub-windows that are written into the picture: all
-// would hide each other.
+// labelled are the numbers of sub-windows that are labeled in the picture. Labels for all of them would
+// hide each other.
 var labelled = []int{1, 4, 16, 60, limit.MaxBuckets}
 
 func k(p study.Point) string {
@@ -48,7 +48,7 @@ func k(p study.Point) string {
 	return fmt.Sprintf("k=%d", p.Algorithm.Buckets())
 }
 
-// Frontier is bytes per key against wrong decisions, one point per configuration.
+// Frontier plots bytes per key against wrong decisions, with one point per configuration.
 func Frontier(points []study.Point, chosen study.Point) (Picture, error) {
 	words := fmt.Sprintf("Bytes per key against wrong decisions of %d configurations; the chosen one, %v, takes %.0f bytes and decides %s of the requests unlike the exact log.",
 		len(points), chosen.Candidate, chosen.BytesPerKey, percent(chosen.WrongPart()))
@@ -59,8 +59,8 @@ func Frontier(points []study.Point, chosen study.Point) (Picture, error) {
 	return draws(words, legend, func(f format) (*plot.Plot, error) {
 		p := newPlot("bytes of Redis's memory per key", "requests decided unlike the exact log")
 		floor := noneAt(points)
-		// Logarithms are drawn on plain axes: on logarithmic ones the library leaves
-		// room for the axis's name in the wrong place.
+		// Logarithms are drawn on linear axes. On logarithmic axes, the library leaves room for the
+		// axis's label in the wrong place.
 		at := func(point study.Point) plotter.XY {
 			return plotter.XY{X: math.Log10(point.BytesPerKey), Y: math.Log10(max(100*point.WrongPart(), floor))}
 		}
@@ -88,8 +88,8 @@ func Frontier(points []study.Point, chosen study.Point) (Picture, error) {
 	})
 }
 
-// noneAt is where no wrong decision at all is drawn on the logarithmic axis, in
-// percent: below all others.
+// noneAt returns the value, in percent, at which a configuration without any wrong decision is drawn on
+// the logarithmic axis: below all others.
 func noneAt(points []study.Point) float64 {
 	least := 1.0
 	for _, p := range points {
@@ -124,7 +124,7 @@ func (fam family) draw(p *plot.Plot, f format, points []study.Point, at func(stu
 	return fam.labels(p, f, own, at)
 }
 
-// labels names the points.
+// labels adds labels to the points.
 func (fam family) labels(p *plot.Plot, f format, own []study.Point, at func(study.Point) plotter.XY) error {
 	var named plotter.XYLabels
 	for i, point := range own {
@@ -156,7 +156,7 @@ func grid() *plotter.Grid {
 	return g
 }
 
-// logarithmic puts ticks of values where their logarithms are drawn.
+// logarithmic moves ticks of values to where the values' logarithms are drawn.
 func logarithmic(of func(low, high float64) []plot.Tick) plot.Ticker {
 	return plot.TickerFunc(func(low, high float64) []plot.Tick {
 		ticks := of(math.Pow(10, low), math.Pow(10, high))
@@ -167,7 +167,8 @@ func logarithmic(of func(low, high float64) []plot.Tick) plot.Ticker {
 	})
 }
 
-// byteTicks are at 1, 2 and 5 times the powers of ten.
+// byteTicks are at 1, 1.5, 2, 3, 5 and 7 times the powers of ten. Over more than a factor of 8, only 1,
+// 2 and 5 times are labeled.
 func byteTicks(low, high float64) (ticks []plot.Tick) {
 	for power := math.Pow(10, math.Floor(math.Log10(low))); power <= high; power *= 10 {
 		for _, n := range []float64{1, 1.5, 2, 3, 5, 7} {
@@ -186,7 +187,7 @@ func byteTicks(low, high float64) (ticks []plot.Tick) {
 	return ticks
 }
 
-// errorTicks are at none, and at 1, 2 and 5 times the powers of ten above.
+// errorTicks are at none, and above it at 1, 2 and 5 times the powers of ten.
 func errorTicks(none, high float64) []plot.Tick {
 	ticks := []plot.Tick{{Value: none, Label: "none"}}
 	for power := math.Pow(10, math.Floor(math.Log10(none))); power <= high; power *= 10 {

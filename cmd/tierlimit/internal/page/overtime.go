@@ -14,8 +14,7 @@ import (
 
 var lineHues = []hue{accent, blue, green, orange, red}
 
-// OverTime is wrong decisions in each part of the traffic's time, of a few
-// configurations.
+// OverTime plots the wrong decisions of a few configurations, in each part of the traffic's time.
 func OverTime(points []study.Point) (Picture, error) {
 	first, last := points[0].Traffic.Span()
 	words := fmt.Sprintf("Wrong decisions of %d configurations from %s to %s.", len(points), first.Format(time.DateTime), last.Format(time.DateTime))
@@ -46,7 +45,7 @@ func OverTime(points []study.Point) (Picture, error) {
 	})
 }
 
-// timeTicks are four to six round times.
+// timeTicks are a few round times: at most seven, or four in a narrow picture.
 func timeTicks(first, last time.Time, f format) plot.Ticker {
 	most := 7
 	if f.narrow {
@@ -66,7 +65,7 @@ func timeTicks(first, last time.Time, f format) plot.Ticker {
 	return plot.ConstantTicks(ticks)
 }
 
-// roundStep is the shortest round step of which no more than most fit into a span.
+// roundStep returns the shortest round step that fits into a span fewer than most times.
 func roundStep(span time.Duration, most int) time.Duration {
 	steps := []time.Duration{
 		time.Millisecond, 2 * time.Millisecond, 5 * time.Millisecond, 10 * time.Millisecond, 20 * time.Millisecond, 50 * time.Millisecond,
@@ -84,7 +83,7 @@ func roundStep(span time.Duration, most int) time.Duration {
 	return day * (span/day/time.Duration(most) + 1)
 }
 
-// countTicks are at most eight round numbers from 0 on.
+// countTicks are round numbers from 0 on, at most eight steps.
 func countTicks(_, high float64) (ticks []plot.Tick) {
 	step := 1.0
 	for i := 0; high/step > 8; i++ {

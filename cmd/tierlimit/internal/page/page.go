@@ -1,5 +1,5 @@
-// Package page writes a study as one HTML file that needs nothing else: plots are SVG
-// inside it, and it is readable in light and dark, on a phone, and printed.
+// Package page writes a study as one self-contained HTML file. Plots are inline SVG. The file is
+// readable in light and dark mode, on a phone, and printed.
 package page
 
 import (
@@ -17,11 +17,11 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// Page is what the report says.
+// Page has the content of the report.
 type Page struct {
 	Limit       limit.Limit
-	Source      string // a log's name, or a load's
-	SourceWords string // more of it, in a sentence; may be empty
+	Source      string // name of a log, or of a load
+	SourceWords string // a sentence about the source; may be empty
 	Span        string // the times of the first and the last request
 	Requests    int
 	Keys        int
@@ -33,8 +33,8 @@ type Page struct {
 
 	Frontier, OverTime Picture
 	Windows            []WindowPicture
-	Tiers              *Tiers // nil: not replayed
-	Checked            int    // requests that the real script decided, too
+	Tiers              *Tiers // nil if the requests were not replayed
+	Checked            int    // requests that the real script also decided
 	FindPart           float64
 	Proposals          []study.Proposal
 	Picks              []Pick
@@ -46,22 +46,22 @@ type WindowPicture struct {
 	Picture Picture
 }
 
-// Tiers is who decided when requests went through a limiter.
+// Tiers counts which tier decided the requests that went through a limiter.
 type Tiers struct {
 	Requests, Local int
-	Redis           string // which one
+	Redis           string // which Redis was used
 }
 
-// Remote is how many went to Redis.
+// Remote returns the number of requests that Redis decided.
 func (t Tiers) Remote() int { return t.Requests - t.Local }
 
-// LocalPart is the part that was decided in process.
+// LocalPart returns the part of the requests that was decided in process.
 func (t Tiers) LocalPart() float64 { return float64(t.Local) / float64(max(1, t.Requests)) }
 
-// LocalWidth is LocalPart in percent.
+// LocalWidth returns LocalPart in percent.
 func (t Tiers) LocalWidth() float64 { return 100 * t.LocalPart() }
 
-// Pick is what is chosen for a need.
+// Pick is the configuration that is chosen for a need.
 type Pick struct {
 	Need, Configuration  string
 	BytesFull, WorstCase int64
@@ -72,8 +72,8 @@ var source string
 
 var page = template.Must(template.New("page").Funcs(template.FuncMap{"percent": percent, "key": shownKey, "count": Count}).Parse(source))
 
-// shownKey is a key as people can read it: anyone may choose keys, also such as turn the direction
-// of what stands behind them, and of long ones a trace has a hash only.
+// shownKey returns a key in a form that people can read. Anyone may choose keys, even keys that change
+// the writing direction of the text after them. Of a long key, a trace has only a hash.
 func shownKey(key string) string {
 	if said, whole := remote.UserKey(key).Said(); !whole {
 		return "a long key, of hash " + said
@@ -84,7 +84,7 @@ func shownKey(key string) string {
 	return key
 }
 
-// Count is a number of things in words, like "1 key" or "2 keys".
+// Count returns a number of things in words, like "1 key" or "2 keys".
 func Count(n any, thing string) string {
 	if number := fmt.Sprint(n); number != "1" {
 		return number + " " + thing + "s"

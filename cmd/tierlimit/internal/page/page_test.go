@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// Every color that text has is readable on the page's background, in light and in dark: a contrast of
-// at least 4.5, as WCAG 2 (1.4.3) asks for.
+// Every text color is readable on the page's background, in light and in dark mode: the contrast is at
+// least 4.5, as WCAG 2 (1.4.3) requires.
 func TestColorsAreReadable(t *testing.T) {
 	schemes := regexp.MustCompile(`--paper: #([0-9a-f]{6});[^}]*`).FindAllStringSubmatch(source, -1)
 	if len(schemes) != 2 {
@@ -28,7 +28,7 @@ func contrast(t *testing.T, a, b string) float64 {
 	return (max(x, y) + 0.05) / (min(x, y) + 0.05)
 }
 
-// luminance is WCAG's relative luminance of a color like "1d2430".
+// luminance returns WCAG's relative luminance of a color like "1d2430".
 func luminance(t *testing.T, color string) (sum float64) {
 	for i, weight := range []float64{0.2126, 0.7152, 0.0722} {
 		n, err := strconv.ParseUint(color[2*i:2*i+2], 16, 8)

@@ -14,14 +14,14 @@ import (
 	"gonum.org/v1/plot/vg/vgsvg"
 )
 
-// hue is a colour of a picture. Pictures know no others, and each stands for a name in
-// the page's style sheet: so one picture is right in light, in dark and on paper.
+// hue is a color of a picture. Pictures use no other colors, and each hue stands for a name in the
+// page's style sheet. So one picture has the right colors in light mode, in dark mode and on paper.
 type hue struct {
 	number uint8
 	name   string
 }
 
-// RGBA is a colour that nothing but the hue has.
+// RGBA returns a color that identifies the hue.
 func (h hue) RGBA() (r, g, b, a uint32) { return color.RGBA{B: h.number, A: 0xff}.RGBA() }
 
 var (
@@ -43,21 +43,21 @@ var (
 	}()
 )
 
-// Picture is a plot drawn twice: for wide pages, and for phones, where a scaled wide
-// one could not be read.
+// Picture is a plot drawn in two sizes: for wide pages, and for phones, on which a scaled wide plot
+// would not be readable.
 type Picture struct {
 	Wide, Narrow template.HTML
-	// Legend says what the colours and marks mean. It is text of the page, where it
-	// finds room at any width.
+	// Legend says what the colors and marks mean. It is part of the page's text, where there is room
+	// for it at any width.
 	Legend []Meaning
 }
 
-// Meaning is what a mark in a colour means.
+// Meaning says what a mark in a color means.
 type Meaning struct{ Mark, Color, Text string }
 
 func (h hue) means(mark, text string) Meaning { return Meaning{mark, h.name, text} }
 
-// format is a size of a picture.
+// format is the size of a picture.
 type format struct {
 	width, height vg.Length
 	narrow        bool
@@ -65,8 +65,8 @@ type format struct {
 
 var formats = []format{{720, 400, false}, {360, 380, true}}
 
-// draws makes a picture of a plot that build makes for a format. words are what one
-// sees, for those who do not.
+// draws returns the picture of a plot that build makes for each format. words describe the plot to
+// people who cannot see it.
 func draws(words string, legend []Meaning, build func(f format) (*plot.Plot, error)) (Picture, error) {
 	p := Picture{Legend: legend}
 	for _, f := range formats {
@@ -87,8 +87,8 @@ func draws(words string, legend []Meaning, build func(f format) (*plot.Plot, err
 	return p, nil
 }
 
-// render draws a plot as SVG to stand inside HTML. What it returns is made of the
-// plot's own text, which the plotting library escapes.
+// render draws a plot as SVG that is embedded in HTML. The result consists of the plot's own text,
+// which the plotting library escapes.
 func render(p *plot.Plot, f format, words string) (template.HTML, error) {
 	canvas := vgsvg.New(f.width, f.height)
 	p.Draw(draw.New(canvas))
@@ -97,14 +97,14 @@ func render(p *plot.Plot, f format, words string) (template.HTML, error) {
 		return "", err
 	}
 	svg := b.String()
-	// Without what only a file of its own has: the prolog, and a size on paper.
+	// Drop the parts that only a separate SVG file has: the prolog, and a size on paper.
 	_, svg, _ = strings.Cut(svg, "<svg")
 	_, svg, _ = strings.Cut(svg, ">")
 	svg = fmt.Sprintf("<svg viewBox=\"0 0 %g %g\" role=\"img\" aria-label=%q>", f.width.Points(), f.height.Points(), template.HTMLEscapeString(words)) + svg
 	return template.HTML(toNames.Replace(svg)), nil
 }
 
-// newPlot is an empty plot in the page's style.
+// newPlot returns an empty plot in the page's style.
 func newPlot(x, y string) *plot.Plot {
 	p := plot.New()
 	p.BackgroundColor = color.Transparent
@@ -121,7 +121,7 @@ func newPlot(x, y string) *plot.Plot {
 	return p
 }
 
-// align sets a style but for the alignment, which is the axis's own affair.
+// align sets a style without its alignment, which the axis sets by itself.
 func align(to *text.Style, s text.Style) { to.Font, to.Color, to.Handler = s.Font, s.Color, s.Handler }
 
 func style(h hue, size float64) text.Style {

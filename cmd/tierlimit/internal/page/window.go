@@ -11,8 +11,8 @@ import (
 	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/study"
 )
 
-// WorstWindow is what led to a point's fullest window: for each request around it, how
-// many units had been granted in the window that ends with it.
+// WorstWindow plots what led to a point's fullest window: for each request around the window, the
+// number of units that had been granted in the window that ends with the request.
 func WorstWindow(w study.Window) (Picture, error) {
 	words := fmt.Sprintf("Units granted in the last window, request by request, around the fullest window of %v: it held %d, the limit is %d.", w.Candidate, w.Worst.Units, w.Limit.Quota())
 	legend := []Meaning{blue.means("●", "granted"), orange.means("▲", "denied"), red.means("━", "limit"), faint.means("■", "shaded: the window")}
@@ -66,7 +66,7 @@ func WorstWindow(w study.Window) (Picture, error) {
 	})
 }
 
-// shaded marks the window itself.
+// shaded marks the window itself with a shaded area.
 func shaded(p *plot.Plot, start, top float64) error {
 	area, err := plotter.NewPolygon(plotter.XYs{{X: start, Y: 0}, {X: 0, Y: 0}, {X: 0, Y: top}, {X: start, Y: top}})
 	if err != nil {
@@ -87,7 +87,7 @@ func straight(p *plot.Plot, x0, y0, x1, y1 float64, h hue, width vg.Length) erro
 	return nil
 }
 
-// mostDots keeps the page small: more could not be told apart.
+// mostDots is the largest number of dots. It keeps the page small; more dots could not be told apart.
 const mostDots = 600
 
 func thinned(xys plotter.XYs) plotter.XYs {

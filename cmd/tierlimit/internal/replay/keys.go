@@ -8,8 +8,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// bytesPerKey is the mean size of the run's keys in Redis, bookkeeping included;
-// nil if the server does not say.
+// bytesPerKey returns the mean size of the run's keys in Redis, bookkeeping included, or nil if the run
+// left no keys.
 func bytesPerKey(ctx context.Context, client *redis.Client, prefix string) (*float64, error) {
 	total, keys := int64(0), 0
 	err := eachPage(ctx, client, prefix, func(page []string) error {
@@ -39,7 +39,7 @@ func bytesPerKey(ctx context.Context, client *redis.Client, prefix string) (*flo
 	return &mean, nil
 }
 
-// Remove deletes the keys of a prefix. It does so also when what made them was interrupted.
+// Remove deletes the keys with a prefix. It does so even if the program was interrupted.
 func Remove(client *redis.Client, prefix string) error {
 	ctx := context.Background()
 	err := eachPage(ctx, client, prefix, func(page []string) error {

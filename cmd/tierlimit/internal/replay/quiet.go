@@ -5,26 +5,28 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// Quiet is which requests every algorithm grants, whatever it decides of the others: most of a log's,
-// where limits are to stop the few. Asking for them would take most of a replay's time and memory.
+// Quiet is the set of the requests that every algorithm grants, whatever it decides about the others.
+// Most requests of a log are quiet, because limits stop only a few. Asking Redis about them would take
+// most of a replay's time and memory.
 //
-// A key's requests between two long pauses are quiet if at no time more than the quota and the
-// burst came within a horizon, which is twice the window, so that
+// A key's requests between two long pauses are quiet if at no time more units than the quota or the
+// burst came within a horizon. The horizon is twice the window, so that
 //
 //   - a log or a fixed window never holds more than came within one window,
 //   - a sliding counter never holds more than came within a window and a sub-window,
-//   - GCRA never holds more than the burst: of what is older than the horizon, as much has left as came,
-//   - all have forgotten after a pause longer than the horizon, and so begin anew, as before it.
+//   - GCRA never holds more than the burst: of the units older than the horizon, all have left,
+//   - every algorithm has forgotten everything after a pause longer than the horizon, and starts anew.
 //
-// A burst larger than the quota takes longer to come back, and the horizon is longer by as much.
+// A burst larger than the quota takes longer to come back, and the horizon is longer in proportion.
 type Quiet struct {
 	requests []bool
-	// worst is the most units of a key that came within one window, of these requests.
+	// worst is the largest number of units of a key among these requests that came within one window.
 	worst int64
 }
 
-// FindQuiet looks at all requests of a trace. They are quiet if they are under each of the limits,
-// which have the same window. Of calendar windows, which differ in length, none are.
+// FindQuiet finds the quiet requests of a trace. A request is quiet if it is quiet under each of the
+// limits, which must have the same window. Under a calendar limit no request is quiet, because calendar
+// windows differ in length.
 func FindQuiet(t *trace.Trace, limits ...limit.Limit) *Quiet {
 	q := &Quiet{requests: make([]bool, t.Len())}
 	if len(limits) == 0 {
@@ -54,7 +56,7 @@ func FindQuiet(t *trace.Trace, limits ...limit.Limit) *Quiet {
 	return q
 }
 
-// is reports whether a request is quiet. Of a nil Quiet none is.
+// is reports whether a request is quiet. In a nil Quiet, no request is.
 func (q *Quiet) is(request int) bool { return q != nil && q.requests[request] }
 
 func (q *Quiet) worstWindow() int64 {
@@ -64,10 +66,10 @@ func (q *Quiet) worstWindow() int64 {
 	return q.worst
 }
 
-// byKey is the requests of one key after the other, each in the order of time.
+// byKey yields the requests of one key after the other, each in the order of time.
 func byKey(t *trace.Trace) func(yield func(requests []int32) bool) {
 	return func(yield func([]int32) bool) {
-		ends := make([]int32, t.Keys()+1) // first where each key's requests begin, in the end where they end
+		ends := make([]int32, t.Keys()+1) // at first where each key's requests begin, at the end where they end
 		for i := range t.Len() {
 			ends[t.KeyOf(i)+1]++
 		}
@@ -90,7 +92,7 @@ func byKey(t *trace.Trace) func(yield func(requests []int32) bool) {
 	}
 }
 
-// untilPause is how many requests there are before the first pause longer than the horizon.
+// untilPause returns the number of requests before the first pause that is longer than the horizon.
 func untilPause(t *trace.Trace, requests []int32, horizon int64) int {
 	for n := 1; n < len(requests); n++ {
 		if t.At(int(requests[n]))-t.At(int(requests[n-1])) > horizon {
@@ -100,8 +102,8 @@ func untilPause(t *trace.Trace, requests []int32, horizon int64) int {
 	return len(requests)
 }
 
-// fullest is the most units that came within such a time, or some number above enough, which ends
-// the search before costs of strangers add up to more than fits.
+// fullest returns the most units that came within a time of the given length. It stops at the first
+// number above enough, so that costs from a stranger's log cannot add up to an overflow.
 func fullest(t *trace.Trace, requests []int32, length, enough int64) (most int64) {
 	sum, oldest := int64(0), 0
 	for _, i := range requests {

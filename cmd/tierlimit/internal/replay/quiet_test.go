@@ -15,7 +15,7 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// bursts is a log of some keys, in bursts with pauses of all lengths between them.
+// bursts returns a log of some keys, with bursts and pauses of all lengths between them.
 func bursts(random *rand.Rand, n int, window int64) *trace.Trace {
 	events := make([]trace.Event, n)
 	at := int64(1_790_123_456_789_012)
@@ -24,7 +24,7 @@ func bursts(random *rand.Rand, n int, window int64) *trace.Trace {
 		case 0:
 			at += random.Int64N(5 * window)
 		case 1:
-			at += random.Int64N(2*window + 2) // up to the longest pause within which requests count, and above
+			at += random.Int64N(2*window + 2) // around the longest pause between requests that count together
 		default:
 			at += random.Int64N(window / 6)
 		}
@@ -37,7 +37,8 @@ func bursts(random *rand.Rand, n int, window int64) *trace.Trace {
 	return trace.Of(events...)
 }
 
-// Every algorithm grants all quiet requests, and decides all others as if those had not been.
+// Every algorithm grants all quiet requests, and decides all other requests as if the quiet ones had
+// not existed.
 func TestEveryAlgorithmGrantsQuietRequests(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	quiet, loud := 0, 0
@@ -86,7 +87,7 @@ func TestEveryAlgorithmGrantsQuietRequests(t *testing.T) {
 	}
 }
 
-// A replay comes to the same, whether or not Redis is asked for the quiet requests.
+// A replay has the same result whether or not Redis is asked about the quiet requests.
 func TestAReplayWithoutQuietRequests(t *testing.T) {
 	tr := bursts(rand.New(rand.NewPCG(5, 6)), 1500, time.Second.Microseconds())
 	l := limit.PerSecond(6)
@@ -110,7 +111,8 @@ func TestAReplayWithoutQuietRequests(t *testing.T) {
 	}
 }
 
-// Costs that add up to more than fits, and windows that differ in length, are not quiet.
+// Requests whose costs add up to an overflow are not quiet, and neither are requests under windows that
+// differ in length.
 func TestWhatIsNotQuiet(t *testing.T) {
 	var events []trace.Event
 	for range 20 {

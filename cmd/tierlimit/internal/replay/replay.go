@@ -1,5 +1,5 @@
-// Package replay runs recorded requests through real limiters in virtual time and
-// compares what they decide with the textbook's exact log.
+// Package replay runs recorded requests through real limiters in virtual time and compares their
+// decisions with those of the textbook's exact log.
 package replay
 
 import (
@@ -24,39 +24,40 @@ import (
 // Config says what to replay.
 type Config struct {
 	Trace *trace.Trace
-	// Quiet is the requests that are counted as granted by Redis without asking it; nil if none.
+	// Quiet has the requests that are counted as granted by Redis without asking Redis; nil if there
+	// are none.
 	Quiet     *Quiet
 	Limit     limit.Limit
 	Instances int
-	// Client makes a client of the Redis that the instances share; each gets one
-	// of its own.
+	// Client returns a new client of the Redis that the instances share. Each instance gets its own
+	// client.
 	Client func() *redis.Client
-	// Passing says that the Redis ends with the replay, so that no keys need to be removed.
+	// Passing says that the Redis is stopped after the replay, so that no keys need to be removed.
 	Passing bool
-	// Measurable says whether MEMORY USAGE means anything there.
+	// Measurable says whether MEMORY USAGE is meaningful on that Redis.
 	Measurable bool
-	// Progress, if set, is called with the number of requests done since last time.
+	// Progress, if set, is called with the number of requests done since the previous call.
 	Progress func(requests int)
 }
 
-// Result is what an algorithm did.
+// Result counts what an algorithm did.
 type Result struct {
 	Algorithm      string `json:"algorithm"`
 	Configuration  string `json:"configuration"` // the algorithm with its dials
 	Allowed        int    `json:"allowed"`
 	Denied         int    `json:"denied"`
-	WronglyAllowed int    `json:"wrongly_allowed"` // allowed, though the exact log denied it
-	WronglyDenied  int    `json:"wrongly_denied"`  // denied, though the exact log allowed it
+	WronglyAllowed int    `json:"wrongly_allowed"` // allowed, although the exact log denied it
+	WronglyDenied  int    `json:"wrongly_denied"`  // denied, although the exact log allowed it
 	WorstWindow    int64  `json:"worst_window"`    // most units of a key allowed in any window
-	NeverFit       int    `json:"never_fit"`       // denied, since they cost more than the limit
+	NeverFit       int    `json:"never_fit"`       // denied because their cost is above the limit
 	RedisCalls     int    `json:"redis_calls"`
 	DecidedLocally int    `json:"decided_locally"`
-	// BytesPerKey is the mean of MEMORY USAGE, nil where the server cannot tell.
+	// BytesPerKey is the mean of MEMORY USAGE, or nil if the server cannot measure it.
 	BytesPerKey *float64 `json:"redis_bytes_per_key"`
 }
 
-// Exact is what the textbook's log decides of each event. It grants quiet ones as every algorithm does;
-// quiet may be nil.
+// Exact returns the decision of the textbook's log about each event. It grants quiet requests, as every
+// algorithm does; quiet may be nil.
 func Exact(t *trace.Trace, l limit.Limit, quiet *Quiet) []bool {
 	log := textbook.New(l.Quota(), l.Window())
 	allowed := make([]bool, t.Len())
@@ -66,12 +67,12 @@ func Exact(t *trace.Trace, l limit.Limit, quiet *Quiet) []bool {
 	return allowed
 }
 
-// spreadSeed makes every run send each request to the same instance.
+// spreadSeed is the fixed seed with which every run sends the same requests to the same instances.
 const spreadSeed = 20_000
 
-// Run replays the trace under one algorithm. exact is from [Exact].
+// Run replays the trace under one algorithm. exact is the result of [Exact].
 func Run(ctx context.Context, c Config, algorithm limit.Algorithm, exact []bool) (result Result, err error) {
-	// A prefix of its own keeps a run apart from whatever else is in the Redis.
+	// A prefix of its own keeps a run's keys apart from anything else in the Redis.
 	prefix := "tierlimit-replay-" + strings.ToLower(rand.Text()[:12])
 	var virtual atomic.Int64 // µs
 	fleet, err := start(ctx, c, algorithm, prefix, func() time.Time { return time.UnixMicro(virtual.Load()) })
@@ -83,7 +84,8 @@ func Run(ctx context.Context, c Config, algorithm limit.Algorithm, exact []bool)
 	if err == nil && !c.Passing {
 		defer func() { err = errors.Join(err, Remove(fleet[0].client, prefix)) }()
 	}
-	// Before what they have left in Redis is removed, or else a heartbeat may bring some back.
+	// Limiters are closed before their keys are removed; otherwise a heartbeat may write some keys
+	// again.
 	defer func() {
 		for _, in := range fleet {
 			if in.limiter != nil {
@@ -113,7 +115,7 @@ func Run(ctx context.Context, c Config, algorithm limit.Algorithm, exact []bool)
 		d, err := in.rule.AllowN(ctx, e.Key, e.Cost)
 		switch {
 		case errors.Is(err, limit.ErrCostExceedsLimit):
-			result.NeverFit++ // and so denied
+			result.NeverFit++ // and so it is denied
 		case err != nil:
 			return Result{}, fmt.Errorf("request %d: %w", i+1, err)
 		case d.Degraded():
@@ -148,7 +150,7 @@ func Run(ctx context.Context, c Config, algorithm limit.Algorithm, exact []bool)
 	return result, err
 }
 
-// instance is one member of the replayed fleet: a limiter as a service embeds it.
+// instance is one member of the replayed fleet: a limiter, used as in a service.
 type instance struct {
 	client  *redis.Client
 	limiter *tiered.Limiter
@@ -170,15 +172,16 @@ func start(ctx context.Context, c Config, algorithm limit.Algorithm, prefix stri
 	return fleet, nil
 }
 
-// Patience is how long a decision waits for Redis: the embedded one is slow, the process may be
-// stopped for a while, and nobody waits for the answer. Clients must not give up before.
+// Patience is how long a decision waits for Redis. It is long because the embedded Redis is slow, the
+// process may be stopped for a while, and nobody waits for the answer. Clients must not give up
+// earlier.
 const Patience = 10 * time.Second
 
-// attempts is how often a limiter is started until it has reached Redis. A limiter waits for a
-// second, which is too short now and then on a machine that is busy with other replays.
+// attempts is how many times a limiter is started until it has reached Redis. A limiter waits for a
+// second, which is sometimes too short on a machine that is busy with other replays.
 const attempts = 5
 
-// connect starts a limiter that has reached Redis.
+// connect returns a limiter that has reached Redis.
 func connect(ctx context.Context, client *redis.Client, prefix string, clock func() time.Time) (*tiered.Limiter, error) {
 	for range attempts {
 		limiter, err := tiered.New(client,
@@ -199,8 +202,8 @@ func connect(ctx context.Context, client *redis.Client, prefix string, clock fun
 	return nil, Unusable(client, client.Options().Addr, prefix)
 }
 
-// Unusable is an error that says why a limiter with keys of a prefix begins with an outage: the Redis
-// at an address does not answer, or refuses to write.
+// Unusable returns an error that says why a limiter with the given key prefix begins with an outage:
+// the Redis at the address does not answer, or refuses to write.
 func Unusable(client *redis.Client, address, prefix string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
@@ -212,5 +215,5 @@ func Unusable(client *redis.Client, address, prefix string) error {
 	return fmt.Errorf("no Redis can be reached at %s: is it running, and is the address right?", address)
 }
 
-// redisCalls is the number of trips the instance made for decisions.
+// redisCalls returns the number of trips that the instance made for decisions.
 func (in *instance) redisCalls() int { return int(in.limiter.Stats().Trips.Seconds.Count()) }

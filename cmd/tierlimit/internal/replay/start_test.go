@@ -14,8 +14,8 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// On a machine that is busy, Redis may answer a limiter's first second too late. The replay goes on
-// all the same.
+// On a busy machine, Redis may answer a limiter only after the first second. The replay continues in
+// spite of that.
 func TestAFirstConnectionThatTakesLong(t *testing.T) {
 	server, err := standin.Start()
 	if err != nil {

@@ -13,11 +13,11 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// CheckedPerPoint is how many requests of each configuration the script decides, too.
+// CheckedPerPoint is the number of requests of each configuration that the script also decides.
 const CheckedPerPoint = 100
 
-// Check lets the real script decide the first requests of a point's worst key, and
-// returns how many it did. The error says where it and the model differ, if they do.
+// Check lets the real script decide the first requests of a point's worst key, and returns the number
+// of requests that it decided. If the script and the model differ, the error says where.
 func Check(ctx context.Context, client *redis.Client, p Point) (checked int, err error) {
 	rule, err := remote.NewRule(p.Limit, p.Algorithm)
 	if err != nil {

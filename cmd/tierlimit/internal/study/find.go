@@ -12,20 +12,20 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// Windows are what limits are proposed for.
+// Windows are the windows for which limits are proposed.
 var Windows = []time.Duration{time.Second, 10 * time.Second, time.Minute, 10 * time.Minute, time.Hour, 24 * time.Hour}
 
-// Proposal is the smallest limits of a window that would have affected at most a part
-// of the keys, and of the requests.
+// Proposal has the smallest limits of one window that would have affected at most a given part of the
+// keys, and of the requests.
 type Proposal struct {
 	ByKeys, ByRequests Effect
 }
 
-// Effect is what a limit would have done under the exact log.
+// Effect is the effect that a limit would have had under the exact log.
 type Effect struct {
 	Limit    limit.Limit
 	Denied   int       // requests
-	Affected int       // keys of which a request was denied
+	Affected int       // keys with at least one denied request
 	Who      []Limited // the most affected keys
 }
 
@@ -36,11 +36,11 @@ type Limited struct {
 	Peak             int64 // most requests in a window
 }
 
-// mostLimited is how many keys are named.
+// mostLimited is the number of keys that are named at most.
 const mostLimited = 10
 
-// Find proposes limits from the traffic alone: for each window the smallest that
-// would have affected at most that part of the keys, and of the requests.
+// Find proposes limits from the traffic alone. For each window it finds the smallest limit that would
+// have affected at most the given part of the keys, and the smallest for the requests.
 func Find(ctx context.Context, t *simulate.Traffic, part float64, progress func(windows int)) ([]Proposal, error) {
 	var proposals []Proposal
 	for _, window := range Windows {
@@ -56,11 +56,11 @@ func Find(ctx context.Context, t *simulate.Traffic, part float64, progress func(
 	return proposals, nil
 }
 
-// finder looks for limits of one window.
+// finder searches for limits of one window.
 type finder struct {
 	traffic *simulate.Traffic
 	window  time.Duration
-	peaks   []int64 // most requests of each key in any window
+	peaks   []int64 // the most requests of each key in any window
 }
 
 func peaks(t *simulate.Traffic, window time.Duration) []int64 {
@@ -75,15 +75,17 @@ func peaks(t *simulate.Traffic, window time.Duration) []int64 {
 	return all
 }
 
-// byKeys: a limit affects just the keys whose peak is above it.
+// byKeys returns the smallest quota that affects at most a part of the keys. A limit affects exactly
+// the keys whose peak is above it.
 func (f finder) byKeys(part float64) (quota int64) {
 	sorted := slices.Sorted(slices.Values(f.peaks))
 	affected := int(math.Floor(part * float64(len(sorted))))
 	return sorted[max(0, len(sorted)-1-affected)]
 }
 
-// byRequests searches by halves: a larger limit denies no more in total. (The i-th
-// grant waits for the one N before it to leave, so with a larger N it is no later.)
+// byRequests does the same for a part of the requests, by binary search: a larger limit does not deny
+// more in total. (The i-th grant waits for the grant N before it to leave, so it is not later under a
+// larger N.)
 func (f finder) byRequests(ctx context.Context, part float64) (quota int64, err error) {
 	allowed := int(math.Floor(part * float64(f.traffic.Requests())))
 	low, high := int64(1), slices.Max(f.peaks)

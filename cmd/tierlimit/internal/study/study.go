@@ -1,4 +1,4 @@
-// Package study runs traffic against every candidate configuration, by the models.
+// Package study runs traffic against every candidate configuration, with the models.
 package study
 
 import (
@@ -11,22 +11,22 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// Point is a candidate, what it did, and what a key of the traffic takes.
+// Point is a candidate, its decisions, and the memory that a key of the traffic takes.
 type Point struct {
 	plan.Candidate
 	*simulate.Result
 	Traffic *simulate.Traffic
-	// BytesPerKey is the mean over the traffic's keys, each as full as it became.
+	// BytesPerKey is the mean over the traffic's keys, each of them at its fullest.
 	BytesPerKey float64
 }
 
-// WrongPart is the part of the requests decided unlike the exact log.
+// WrongPart returns the part of the requests that were decided otherwise than by the exact log.
 func (p Point) WrongPart() float64 {
 	return float64(p.Wrong.Total()) / float64(max(1, p.Traffic.Requests()))
 }
 
-// Points runs the traffic that of returns for each candidate. progress may be called
-// from several goroutines at once, with numbers of requests done; describe before each
+// Points runs the traffic that of returns for each candidate. progress is called with numbers of
+// requests done, and may be called by several goroutines at once. describe is called before each
 // candidate.
 func Points(ctx context.Context, candidates []plan.Candidate, of func(plan.Candidate) *simulate.Traffic, describe func(string), progress func(int)) ([]Point, error) {
 	var points []Point
@@ -44,7 +44,7 @@ func Points(ctx context.Context, candidates []plan.Candidate, of func(plan.Candi
 	return points, nil
 }
 
-// sizes remembers how long keys are and how full they became.
+// sizes caches the lengths of the keys' names and how full the keys became.
 type sizes struct {
 	traffic *simulate.Traffic
 	names   []int
@@ -65,12 +65,12 @@ func (s *sizes) mean(p Point) float64 {
 	return float64(total) / float64(max(1, len(s.peaks)))
 }
 
-// nameLengths is the lengths of the keys' names in Redis.
+// nameLengths returns the lengths of the keys' names in Redis.
 func nameLengths(t *simulate.Traffic) []int {
 	lengths := make([]int, t.Keys())
 	keys, err := remote.NewKeyspace("tl")
 	if err != nil {
-		return lengths // 0 is the default length; but the prefix is fine
+		return lengths // 0 stands for the default length; this cannot happen, because the prefix is valid
 	}
 	for key := range lengths {
 		lengths[key] = len(keys.Key("report", remote.NewUserKey(t.Name(key))))
@@ -78,7 +78,7 @@ func nameLengths(t *simulate.Traffic) []int {
 	return lengths
 }
 
-// Best is the point of a configuration, by its algorithm and burst.
+// Best returns the point of a configuration, found by its algorithm and burst.
 func Best(points []Point, c plan.Candidate) (Point, bool) {
 	for _, p := range points {
 		if p.Algorithm == c.Algorithm && p.Limit.Quota() == c.Limit.Quota() && (p.Algorithm != limit.GCRA() || p.Limit.Burst() == c.Limit.Burst()) {

@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { redistest.Main(m) }
 
-// readDay reads the built-in day.
+// readDay reads the built-in log of one day.
 func readDay() (*simulate.Traffic, error) {
 	log, err := accesslog.NewReader(nasa.Open())
 	if err != nil {
@@ -36,8 +36,8 @@ func readDay() (*simulate.Traffic, error) {
 	}), nil
 }
 
-// tenAMinute is all candidates on the day, at 10 per minute: simulated once, which takes
-// seconds, for all tests that look at it.
+// tenAMinute has the results of all candidates for the built-in day, at 10 per minute. The simulation
+// takes seconds, so it runs once for all tests that use it.
 var tenAMinute = sync.OnceValues(func() ([]Point, error) {
 	traffic, err := readDay()
 	if err != nil {
@@ -59,8 +59,8 @@ func points(t *testing.T) []Point {
 	return all
 }
 
-// The frontier of the NASA day at 10 per minute: errors fall with k, strict never
-// exceeds the limit, the log is exact, and nobody exceeds what is stated.
+// This is the frontier of the NASA day at 10 per minute. Errors fall with k, strict counters never
+// exceed the limit, the log is exact, and no candidate exceeds its stated worst case.
 func TestTheFrontierOfTheDay(t *testing.T) {
 	l, all := limit.PerMinute(10), points(t)
 	for _, p := range all {
@@ -87,7 +87,7 @@ func TestTheFrontierOfTheDay(t *testing.T) {
 	}
 }
 
-// What led to a worst window is told by its own requests.
+// The explanation of a worst window follows from the window's own requests.
 func TestWorstWindow(t *testing.T) {
 	for name, want := range map[string]struct {
 		algorithm limit.Algorithm
@@ -127,7 +127,7 @@ func TestWorstWindow(t *testing.T) {
 	}
 }
 
-// The proposed limits keep to what was asked, and limits of one unit less do not.
+// The proposed limits affect at most the given part, and limits of one unit less affect more.
 func TestFind(t *testing.T) {
 	traffic, err := readDay()
 	if err != nil {
@@ -174,7 +174,7 @@ func TestFindEverythingAndNothing(t *testing.T) {
 	}
 }
 
-// The real script agrees with the models; and where it would not, Check says so.
+// The real script agrees with the models. If it did not agree, Check would report it.
 func TestCheck(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	for _, p := range points(t) {

@@ -8,11 +8,11 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// Moment is a request around the worst window.
+// Moment is a request in or around the worst window.
 type Moment struct {
 	At      int64 // µs since the epoch
 	Allowed bool
-	Held    int64 // units granted in the window that ends here
+	Held    int64 // units granted in the window that ends at this moment
 }
 
 // Window is the fullest window of a point, and the requests around it.
@@ -21,18 +21,17 @@ type Window struct {
 	Key        string
 	Start, End time.Time
 	Moments    []Moment
-	// Boundaries are where the algorithm's own windows or sub-windows begin, if it has
-	// few enough of them to look at.
+	// Boundaries are the times at which the algorithm's own windows or sub-windows begin. They are left
+	// out if there are too many to show.
 	Boundaries []int64
-	// Words say what led to it.
+	// Words explain what led to the window.
 	Words string
 }
 
-// mostMoments bounds what is shown of one window.
+// mostMoments bounds the number of requests that are shown around one window.
 const mostMoments = 20_000
 
-// WorstWindow looks at the fullest window of a point. ok is false if nothing was
-// allowed at all.
+// WorstWindow returns the fullest window of a point. ok is false if no request was allowed.
 func WorstWindow(p Point) (w Window, ok bool, err error) {
 	if p.Worst.Units == 0 {
 		return Window{}, false, nil
@@ -67,7 +66,7 @@ func WorstWindow(p Point) (w Window, ok bool, err error) {
 	return w, true, nil
 }
 
-// mostBoundaries is how many lines a picture bears.
+// mostBoundaries is the largest number of boundaries that a picture shows.
 const mostBoundaries = 24
 
 func boundaries(p Point, from, until int64) (at []int64) {
@@ -90,7 +89,7 @@ func boundaries(p Point, from, until int64) (at []int64) {
 	}
 }
 
-// explain says what led to the window.
+// explain returns an explanation of what led to the window.
 func (w Window) explain() string {
 	over := w.Worst.Units - w.Limit.Quota()
 	switch {
@@ -107,7 +106,7 @@ func (w Window) explain() string {
 	return fmt.Sprintf("%d of the window's units lay in its oldest sub-window, which was by then counted in part only, as if they lay evenly in it; but they lay late in it, so nearly all were less than a window old. That let %d too many pass.", oldest, over)
 }
 
-// grants are the times of the window's own grants.
+// grants returns the times of the grants in the window.
 func (w Window) grants() (at []int64) {
 	for _, m := range w.Moments {
 		if m.Allowed && m.At > w.Start.UnixMicro() && m.At <= w.End.UnixMicro() {
@@ -117,8 +116,8 @@ func (w Window) grants() (at []int64) {
 	return at
 }
 
-// aroundBoundary is how many of the window's units came before the boundary in it, and
-// when that was.
+// aroundBoundary returns the time of the boundary inside the window, and the number of the window's
+// units that were granted before it.
 func (w Window) aroundBoundary() (before int64, boundary time.Time) {
 	length := w.Limit.Window().Microseconds()
 	end := w.End.UnixMicro()
@@ -135,8 +134,8 @@ func (w Window) aroundBoundary() (before int64, boundary time.Time) {
 	return before, time.UnixMicro(at).UTC()
 }
 
-// inOldest is how many of the window's units lay in the sub-window that was counted in
-// part at the window's end.
+// inOldest returns the number of the window's units that lay in the oldest sub-window, which was
+// counted only in part at the window's end.
 func (w Window) inOldest() (units int64) {
 	k, length := int64(w.Algorithm.Buckets()), w.Limit.Window().Microseconds()
 	bucket := func(t int64) int64 { return t/length*k + t%length*k/length }

@@ -8,8 +8,8 @@ import (
 	"github.com/tierlimit/tierlimit/plan"
 )
 
-// Law 1 on every load: no candidate passes its stated worst case, strict counters and
-// the log never the limit; and the adversary gets all that is stated.
+// Law 1 holds on every load: no candidate exceeds its stated worst case, and strict counters and the
+// log never exceed the limit. The adversary reaches the stated worst case.
 func TestBoundsHoldOnEveryLoad(t *testing.T) {
 	for _, l := range []limit.Limit{limit.PerMinute(10), limit.PerSecond(25)} {
 		candidates, err := plan.Candidates(l)

@@ -1,5 +1,5 @@
-// Package synthetic makes up traffic for a limit: loads that show where algorithms
-// differ. The same arguments make the same traffic.
+// Package synthetic generates traffic for a limit: loads that show where algorithms differ. The same
+// arguments generate the same traffic.
 package synthetic
 
 import (
@@ -14,16 +14,16 @@ import (
 
 // Load is a kind of traffic.
 type Load struct {
-	// Name is what the command line calls it.
+	// Name is the load's name on the command line.
 	Name string
-	// Words say what it is.
+	// Words describe the load.
 	Words string
 
 	generate func(g *generator)
 	adverse  bool
 }
 
-// Loads are all kinds.
+// Loads are all loads.
 var Loads = []Load{
 	{Name: "poisson", Words: "independent requests of up to 100 keys, from a fifth of the limit to twice as much", generate: poisson},
 	{Name: "boundary", Words: "20 keys that send the whole limit right before the end of every third window, and again right behind it", generate: boundary},
@@ -42,7 +42,7 @@ func Names() string {
 	return strings.Join(names, ", ")
 }
 
-// Parse finds a load by its name.
+// Parse returns the load with the given name.
 func Parse(name string) (Load, error) {
 	for _, l := range Loads {
 		if l.Name == name {
@@ -52,8 +52,8 @@ func Parse(name string) (Load, error) {
 	return Load{}, fmt.Errorf("load %q: must be one of %s", name, Names())
 }
 
-// Traffic makes about so many requests for a candidate. It is the same for all
-// candidates of a limit, except for the adversary's.
+// Traffic generates about the given number of requests for a candidate. They are the same for all
+// candidates of a limit, except for those of the adversary.
 func (l Load) Traffic(c plan.Candidate, requests int) *simulate.Traffic {
 	return simulate.New(func(yield func(int64, string) bool) {
 		g := &generator{
@@ -68,13 +68,13 @@ func (l Load) Traffic(c plan.Candidate, requests int) *simulate.Traffic {
 	})
 }
 
-// ForEach reports whether every candidate gets traffic of its own.
+// ForEach reports whether every candidate gets its own traffic.
 func (l Load) ForEach() bool { return l.adverse }
 
-// start is when all traffic starts: a full hour of 2026, in µs.
+// start is the time at which all traffic starts: a full hour of 2026, in µs.
 const start = 1_790_121_600_000_000
 
-// generator makes one traffic.
+// generator generates one traffic.
 type generator struct {
 	quota, window float64 // window in µs
 	requests      int
@@ -82,13 +82,12 @@ type generator struct {
 	yield         func(int64, string) bool
 }
 
-// send makes one request, after so many µs.
+// send generates one request, at the given number of µs after the start.
 func (g *generator) send(after float64, key string) {
 	g.yield(start+int64(after), key)
 }
 
-// stream makes requests of a key at random times, at a rate in limits: 1 is the
-// limit's own rate.
+// stream generates requests of a key at random times. The rate is a multiple of the limit's own rate.
 func (g *generator) stream(key string, rate, from, until float64) {
 	mean := g.window / g.quota / rate
 	for t := from + g.random.ExpFloat64()*mean; t < until; t += g.random.ExpFloat64() * mean {
@@ -96,13 +95,14 @@ func (g *generator) stream(key string, rate, from, until float64) {
 	}
 }
 
-// keys is how many keys send at a mean rate (in limits) so that the traffic lasts for
-// ten windows at least, up to most.
+// keys returns the number of keys, up to most, with which the traffic lasts for at least ten windows
+// if each key sends at the given mean rate (a multiple of the limit's rate).
 func (g *generator) keys(most int, rate float64) int {
 	return min(most, max(1, int(float64(g.requests)/(10*g.quota*rate))))
 }
 
-// length is how long so many keys take for all requests, if each sends at a mean rate.
+// length returns the time in which the given number of keys send all requests, if each sends at the
+// given mean rate.
 func (g *generator) length(keys int, rate float64) float64 {
 	return float64(g.requests) / (float64(keys) * rate) / g.quota * g.window
 }
@@ -127,7 +127,7 @@ func boundary(g *generator) {
 		for round := range rounds {
 			end := g.window * float64(every*round+1)
 			for n := range int(2 * g.quota) {
-				// Half of them in the last hundredth of the window, half behind it.
+				// Half of the requests come in the last hundredth of the window, half right after it.
 				near := g.random.Float64() * g.window / 100
 				if n%2 == 0 {
 					near = -near
@@ -172,7 +172,7 @@ func abuser(g *generator) {
 	g.stream("abuser", float64(keys)*rate, 0, length)
 }
 
-// adversary attacks again and again, with a new key each time.
+// adversary attacks over and over, with a new key each time.
 func (g *generator) adversary(c plan.Candidate) {
 	sent := 0
 	for i := 0; sent == 0 || sent < g.requests; i++ {

@@ -13,8 +13,8 @@ import (
 	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/accesslog"
 )
 
-// strangers is a log of n requests, each for a path of its own of a given length: what
-// thousands of them have in common takes a gzip of theirs almost nothing.
+// strangers is a log of n requests, each for a path of its own of the given length. A gzip of such a
+// log could be tiny, because the paths have so much in common.
 type strangers struct {
 	n, length int
 	written   int
@@ -33,7 +33,7 @@ func (s *strangers) Read(p []byte) (int, error) {
 	return s.rest.Read(p)
 }
 
-// A trace does not hold the log's long paths, but tells them apart.
+// A trace does not keep the log's long paths in memory, but tells them apart.
 func TestLongKeysTakeLittleMemory(t *testing.T) {
 	const n, length = 500, 100_000
 	heap := func() int64 {
@@ -48,7 +48,7 @@ func TestLongKeysTakeLittleMemory(t *testing.T) {
 	if err != nil || trace.Keys() != n || trace.Len() != n {
 		t.Fatal(err, trace.Keys(), trace.Len())
 	}
-	if grown := heap() - before; grown > 4<<20 { // the paths have 50 MB
+	if grown := heap() - before; grown > 4<<20 { // the paths have 50 MB in total
 		t.Errorf("%d keys of %d bytes take %d bytes", n, length, grown)
 	}
 	for _, e := range trace.All() {
@@ -59,7 +59,7 @@ func TestLongKeysTakeLittleMemory(t *testing.T) {
 	runtime.KeepAlive(trace)
 }
 
-// A log of more requests or keys than may be kept is refused as soon as that shows.
+// A log with more requests or keys than the bounds allow is refused as soon as it exceeds a bound.
 func TestBounds(t *testing.T) {
 	for _, c := range []struct {
 		most Bounds
@@ -81,7 +81,7 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// Reading a log takes no more memory than Bounds says.
+// Reading a log takes no more memory than Bounds states.
 func TestMemoryOfReading(t *testing.T) {
 	const n = 1_000_000
 	var before, after runtime.MemStats
@@ -99,7 +99,7 @@ func TestMemoryOfReading(t *testing.T) {
 	runtime.KeepAlive(trace)
 }
 
-// steady is a log of so many requests.
+// steady is a log with the given number of requests.
 type steady struct {
 	left int
 	rest []byte

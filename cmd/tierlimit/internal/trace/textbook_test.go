@@ -10,8 +10,8 @@ import (
 	"github.com/tierlimit/tierlimit/internal/textbook"
 )
 
-// The README of the built-in day says about how many an exact log denies. With
-// the seed of package trace it is exactly 1,030 and 22.
+// The README of the built-in day states approximately how many requests an exact log denies. With the
+// seed of package trace, the numbers are exactly 1,030 and 22.
 func TestBuiltInDay(t *testing.T) {
 	log, err := accesslog.NewReader(nasa.Open())
 	if err != nil {

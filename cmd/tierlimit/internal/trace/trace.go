@@ -1,5 +1,5 @@
-// Package trace makes of an access log an ordered stream of events, to be
-// replayed in virtual time.
+// Package trace turns an access log into an ordered stream of events that can be replayed in virtual
+// time.
 package trace
 
 import (
@@ -20,51 +20,52 @@ import (
 
 // Event is one request.
 type Event struct {
-	// At is when it arrives, in microseconds since the Unix epoch.
+	// At is the time when the request arrives, in microseconds since the Unix epoch.
 	At int64
-	// Key is what it is limited by; of one above 64 bytes, which logs of strangers'
-	// requests have in any number, its hash.
+	// Key is the key that the request is limited by. For a key above 64 bytes, it is a hash: logs of
+	// strangers' requests contain any number of long keys.
 	Key string
-	// Cost is how many units it takes, at least 1.
+	// Cost is the number of units that the request takes, at least 1.
 	Cost int64
 }
 
-// Trace is a whole log, and immutable. Make one with [Load], or with [Of].
+// Trace is a whole log. It is immutable. Make one with [Load], or with [Of].
 type Trace struct {
 	requests []request
-	names    []string // of the keys, by their numbers
-	costs    []int64  // of the log's requests, by their numbers; nil if each is 1
-	// Unnamed is how many events have no host, path or user to be limited by, and share a key.
+	names    []string // names of the keys, by the keys' numbers
+	costs    []int64  // costs by the requests' numbers; nil if each cost is 1
+	// Unnamed is the number of events that have no host, path or user to be limited by. They share a
+	// key.
 	Unnamed int
-	// BadLines is how many lines of the log could not be read.
+	// BadLines is the number of lines of the log that could not be read.
 	BadLines int
 }
 
-// request is an event in 16 bytes without a pointer, since a log has millions of them.
+// request is an event in 16 bytes and without a pointer, because a log has millions of events.
 type request struct {
 	at     int64
-	key    int32 // its number
-	number int32 // its place in the log
+	key    int32 // number of its key
+	number int32 // position in the log
 }
 
-// Len is how many events there are.
+// Len returns the number of events.
 func (t *Trace) Len() int { return len(t.requests) }
 
-// Keys is how many different keys they have.
+// Keys returns the number of different keys.
 func (t *Trace) Keys() int { return len(t.names) }
 
-// Event is one of them, 0 to Len()-1, in the order of their times.
+// Event returns the i-th event in the order of their times, 0 to Len()-1.
 func (t *Trace) Event(i int) Event {
 	return Event{At: t.At(i), Key: t.names[t.KeyOf(i)], Cost: t.CostOf(i)}
 }
 
-// At is when an event arrives.
+// At returns the time when an event arrives.
 func (t *Trace) At(i int) int64 { return t.requests[i].at }
 
-// KeyOf is the number of an event's key, 0 to Keys()-1.
+// KeyOf returns the number of an event's key, 0 to Keys()-1.
 func (t *Trace) KeyOf(i int) int { return int(t.requests[i].key) }
 
-// CostOf is an event's cost.
+// CostOf returns an event's cost.
 func (t *Trace) CostOf(i int) int64 {
 	if t.costs == nil {
 		return 1
@@ -72,10 +73,10 @@ func (t *Trace) CostOf(i int) int64 {
 	return t.costs[t.requests[i].number]
 }
 
-// OneEach reports whether each event takes one unit.
+// OneEach reports whether every event takes one unit.
 func (t *Trace) OneEach() bool { return t.costs == nil }
 
-// All is all events in the order of their times, with their positions.
+// All returns all events in the order of their times, with their positions.
 func (t *Trace) All() iter.Seq2[int, Event] {
 	return func(yield func(int, Event) bool) {
 		for i := range t.requests {
@@ -86,7 +87,7 @@ func (t *Trace) All() iter.Seq2[int, Event] {
 	}
 }
 
-// Of is a trace of the given events.
+// Of returns a trace of the given events.
 func Of(events ...Event) *Trace {
 	c := collector{keys: make(map[string]int32)}
 	for _, e := range events {
@@ -95,42 +96,42 @@ func Of(events ...Event) *Trace {
 	return c.trace()
 }
 
-// longestKey is the longest key that is kept as it is.
+// longestKey is the length of the longest key that is kept unhashed.
 const longestKey = 64
 
-// Bounds are how much of a log is kept in memory at most. Neither may be 0.
+// Bounds limit how much of a log is kept in memory. Neither may be 0.
 type Bounds struct {
-	// Requests, each of which takes 16 bytes, and up to some 40 while the log is read; half as much
-	// again if the log has costs.
+	// Requests is the largest number of requests. Each takes 16 bytes, and up to some 40 while the log
+	// is read; half as much again if the log has costs.
 	Requests int
-	// Keys, each of which takes some 200 bytes at most, and what a limiter needs of it.
+	// Keys is the largest number of keys. Each takes some 200 bytes at most, plus what a limiter needs
+	// for a key.
 	Keys int
 }
 
-// garbagePercent is how much garbage there may be while a log is read, as a part of what is kept.
+// garbagePercent bounds the garbage while a log is read, as a part of the memory in use.
 const garbagePercent = 25
 
-// Default keeps reading a log below a gigabyte.
+// Default bounds the memory for reading a log to less than a gigabyte.
 var Default = Bounds{Requests: 10_000_000, Keys: 1_000_000}
 
-// What Load refuses to keep: a small gzip may hold a very large log.
+// The errors of a log that exceeds the bounds. A small gzip file may contain a very large log.
 var (
 	ErrRequests = errors.New("too many requests")
 	ErrKeys     = errors.New("too many distinct keys")
 )
 
-// Load reads all requests that are left in r, as far as the bounds allow: its error wraps
-// [ErrRequests] or [ErrKeys] if there are more.
+// Load reads all remaining requests of r. If there are more than the bounds allow, its error wraps
+// [ErrRequests] or [ErrKeys].
 //
-// Common Log Format has a resolution of one second: taken as they are, all
-// requests of a second would arrive at one instant. So where all stamps are
-// whole seconds, each request is moved by a random fraction of a second. The
-// fractions come from a fixed seed: the same log makes the same trace.
+// Common Log Format has a resolution of one second, so all requests of a second would arrive at one
+// instant. If all stamps are whole seconds, Load therefore moves each request by a random fraction of a
+// second. The fractions come from a fixed seed, so the same log always gives the same trace.
 //
-// If the log cannot be read to its end, the trace of what came before is
-// returned along with the error.
+// If the log cannot be read to its end, Load returns the trace of the requests before the failure along
+// with the error.
 func Load(r *accesslog.Reader, key accesslog.KeyKind, cost accesslog.CostKind, most Bounds) (*Trace, error) {
-	// The garbage of lines would double what the requests take.
+	// Otherwise the garbage of the lines would double the memory that the requests take.
 	usual := debug.SetGCPercent(garbagePercent)
 	if usual >= 0 && usual < garbagePercent {
 		debug.SetGCPercent(usual)
@@ -148,8 +149,8 @@ func Load(r *accesslog.Reader, key accesslog.KeyKind, cost accesslog.CostKind, m
 
 // collector makes a trace of events that come in any order.
 type collector struct {
-	// Each key is kept once, and apart from the log's lines, so that the trace
-	// does not hold the whole log in memory.
+	// Each key is stored once, in a copy. A substring of the log's lines would keep the whole log in
+	// memory.
 	keys     map[string]int32
 	requests []request
 	names    []string
@@ -176,7 +177,7 @@ func (c *collector) add(e Event) {
 	c.requests = append(c.requests, request{at: e.At, key: number, number: int32(len(c.requests))})
 }
 
-// trace puts the events in order: those of one instant stay in the order of the log.
+// trace sorts the events by time. Events of one instant stay in the order of the log.
 func (c *collector) trace() *Trace {
 	slices.SortFunc(c.requests, func(a, b request) int {
 		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.number, b.number))
@@ -217,7 +218,7 @@ func wholeSeconds(requests []request) bool {
 	return !slices.ContainsFunc(requests, func(r request) bool { return r.at%second != 0 })
 }
 
-// spread moves each event by a random part of the second behind its stamp.
+// spread moves each event forward by a random fraction of a second.
 func spread(requests []request) {
 	random := rand.New(rand.NewPCG(1995, 8))
 	for i := range requests {

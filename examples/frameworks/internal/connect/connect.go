@@ -1,4 +1,4 @@
-// Package connect lets the examples run without a Redis: they then count inside the process.
+// Package connect lets the examples run without a Redis. They then count inside the process.
 package connect
 
 import (
@@ -6,7 +6,8 @@ import (
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
-// Limiter makes a limiter on the Redis at url (redis://host:port), or on none if that is "". Close it.
+// Limiter returns a limiter on the Redis at url (redis://host:port), or one that needs no Redis if url
+// is "". The caller must close it.
 func Limiter(url string) (*tiered.Limiter, error) {
 	if url == "" {
 		return embedded.Open()
