@@ -150,5 +150,24 @@ func (c *conn) failed(op string, err error) error {
 	return &net.OpError{Op: op, Net: c.LocalAddr().Network(), Source: c.LocalAddr(), Addr: c.RemoteAddr(), Err: err}
 }
 
-// SyscallConn returns the socket, by which go-redis checks whether the server has closed the connection.
-func (c *conn) SyscallConn() (syscall.RawConn, error) { return c.raw, nil }
+// SyscallConn returns the socket, by which go-redis checks whether the server has closed the connection each time it
+// takes the connection out of its pool.
+func (c *conn) SyscallConn() (syscall.RawConn, error) { return peeked{c.raw}, nil }
+
+// peeked is a socket that is only read if there is something to read: data, the end of the data, or an error. It
+// finds this out without telling the scheduler, because that does not block. Otherwise Read returns without calling
+// the function.
+type peeked struct{ syscall.RawConn }
+
+func (p peeked) Read(read func(fd uintptr) (done bool)) error {
+	empty := false
+	err := p.Control(func(fd uintptr) {
+		var b [1]byte
+		_, _, errno := syscall.RawSyscall6(syscall.SYS_RECVFROM, fd, uintptr(unsafe.Pointer(&b[0])), 1, syscall.MSG_PEEK|syscall.MSG_DONTWAIT, 0, 0)
+		empty = errno == syscall.EAGAIN
+	})
+	if empty || err != nil {
+		return err
+	}
+	return p.RawConn.Read(read)
+}
