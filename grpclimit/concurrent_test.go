@@ -55,7 +55,7 @@ func TestCallsInFlight(t *testing.T) {
 				t.Errorf("while another is in flight: %v", err)
 			}
 			for _, detail := range status.Convert(err).Details() {
-				if quota, ok := detail.(*errdetails.QuotaFailure); ok && quota.GetViolations()[0].GetDescription() != "the limit of 1 at the same time is reached" {
+				if quota, ok := detail.(*errdetails.QuotaFailure); ok && quota.GetViolations()[0].GetDescription() != "the concurrency limit of 1 is reached" {
 					t.Errorf("the client is told %v", quota)
 				}
 			}

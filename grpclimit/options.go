@@ -31,13 +31,13 @@ func Limit(rule *tiered.Rule, key KeyFunc, options ...LimitOption) Option {
 			return fmt.Errorf("limit %q: %w", rule.Name(), err)
 		}
 		if rule.Limit().IsConcurrent() && l.perMessage {
-			return option.Invalid("limit %q is PerMessage, but its units are held until the stream ends", rule.Name())
+			return option.Invalid("limit %q is PerMessage, but is a concurrency limit, whose units are held until the stream ends", rule.Name())
 		}
 		if err := l.CheckSettling(); err != nil {
 			return err
 		}
 		if l.Settles() && l.perMessage {
-			return option.Invalid("limit %q has Settle or HandlerCost, but is PerMessage: what a message costs is known before", rule.Name())
+			return option.Invalid("limit %q has Settle or HandlerCost, but is PerMessage: the charge for a message cannot be corrected later", rule.Name())
 		}
 		s.limits = append(s.limits, l)
 		s.settles = s.settles || l.Settles()

@@ -35,7 +35,7 @@ func NewServer(limiter *tiered.Limiter, options ...Option) (*Server, error) {
 		return nil, err
 	}
 	if len(s.limits) == 0 {
-		return nil, option.Invalid("a server without a Limit")
+		return nil, option.Invalid("no Limit was given, a server needs at least one")
 	}
 	return s, nil
 }

@@ -40,7 +40,7 @@ func deniedStatus(requests []tiered.Request, decisions []limit.Decision) error {
 func violation(rule *tiered.Rule) *errdetails.QuotaFailure_Violation {
 	description := fmt.Sprintf("the quota of %d per %s is used up", rule.Limit().Quota(), rule.Limit().WindowString())
 	if rule.Limit().IsConcurrent() {
-		description = fmt.Sprintf("the limit of %d at the same time is reached", rule.Limit().Quota())
+		description = fmt.Sprintf("the concurrency limit of %d is reached", rule.Limit().Quota())
 	}
 	return &errdetails.QuotaFailure_Violation{Subject: rule.Name(), Description: description}
 }

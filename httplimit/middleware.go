@@ -27,7 +27,7 @@ func New(limiter *tiered.Limiter, options ...Option) (func(http.Handler) http.Ha
 		return nil, err
 	}
 	if len(m.limits) == 0 {
-		return nil, option.Invalid("a middleware without a Limit")
+		return nil, option.Invalid("no Limit was given, a middleware needs at least one")
 	}
 	return func(next http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { m.serve(w, r, next) })

@@ -40,7 +40,7 @@ func NewProxies(header string, trusted ...string) (*Proxies, error) {
 	p := &Proxies{header: http.CanonicalHeaderKey(header)}
 	p.rfc7239 = p.header == "Forwarded"
 	if !isToken(header) {
-		return nil, option.Invalid("header %q of the proxies, must be a field name like X-Forwarded-For", header)
+		return nil, option.Invalid("proxy header %q, must be a field name like X-Forwarded-For", header)
 	}
 	if len(trusted) == 0 {
 		return nil, option.Invalid("no trusted proxies; without any, use ClientAddress")
@@ -55,7 +55,7 @@ func NewProxies(header string, trusted ...string) (*Proxies, error) {
 			return nil, option.Invalid("trusted proxy %q, must be an address, a prefix like 10.0.0.0/8, or unix", text)
 		}
 		if prefix.Bits() == 0 {
-			return nil, option.Invalid("trusted proxy %q is everyone, so that any client could claim any address", text)
+			return nil, option.Invalid("trusted proxy %q includes all addresses, so any client could claim any address", text)
 		}
 		p.trusted = append(p.trusted, prefix)
 	}

@@ -23,10 +23,10 @@ var (
 	// ErrQuota means that the quota has no room for the request within the time that it may wait.
 	ErrQuota = errors.New("httplimit: the upstream's quota is used up")
 	// ErrUncounted means that Redis cannot be asked, and that the rule's outage policy is tiered.Deny.
-	ErrUncounted = errors.New("httplimit: requests cannot be counted at the moment, because Redis cannot be asked")
+	ErrUncounted = errors.New("httplimit: requests cannot be counted at the moment, because Redis is not available")
 	// ErrHeldBack means that the upstream asked for a pause (status 429 or 503 with Retry-After)
 	// that is longer than the request may wait.
-	ErrHeldBack = errors.New("httplimit: the upstream asked to be left alone")
+	ErrHeldBack = errors.New("httplimit: the upstream asked for no requests for a while")
 )
 
 // NotSentError is the error of a request that was not sent.

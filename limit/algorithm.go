@@ -183,7 +183,7 @@ func ParseAlgorithm(s string) (Algorithm, error) {
 	name, dials, _ := strings.Cut(s, ":")
 	if name == "" || name == "auto" {
 		if dials != "" {
-			return Algorithm{}, fmt.Errorf("%w: %q: automatic has no dials", ErrInvalidAlgorithm, s)
+			return Algorithm{}, fmt.Errorf("%w: %q: auto has no parameters", ErrInvalidAlgorithm, s)
 		}
 		return Automatic(), nil
 	}
@@ -203,7 +203,7 @@ func (a Algorithm) withDials(whole, dials string) (Algorithm, error) {
 		case a.kind == kindSlidingLog && dial == "zset":
 			a.zset = true
 		case a.kind != kindSlidingCounter:
-			return Algorithm{}, fmt.Errorf("%w: %q: %s has no dial %q", ErrInvalidAlgorithm, whole, a.Name(), dial)
+			return Algorithm{}, fmt.Errorf("%w: %q: %s has no parameter %q", ErrInvalidAlgorithm, whole, a.Name(), dial)
 		case name == "k":
 			k, err := strconv.Atoi(value)
 			if err != nil {
@@ -215,7 +215,7 @@ func (a Algorithm) withDials(whole, dials string) (Algorithm, error) {
 		case dial == "estimate":
 			a.rounding = Estimate
 		default:
-			return Algorithm{}, fmt.Errorf("%w: %q: no dial %q, a sliding counter has k=NUMBER, strict and estimate", ErrInvalidAlgorithm, whole, dial)
+			return Algorithm{}, fmt.Errorf("%w: %q: unknown parameter %q, a sliding counter has k=NUMBER, strict and estimate", ErrInvalidAlgorithm, whole, dial)
 		}
 	}
 	return a, a.Validate()

@@ -38,19 +38,19 @@ func TestParseAlgorithmErrors(t *testing.T) {
 	for text, says := range map[string]string{
 		"leaky-bucket":            `"leaky-bucket", must be one of auto, sliding-log, sliding-counter, gcra, fixed-window`,
 		"GCRA":                    `"GCRA"`,
-		"auto:k=3":                "automatic has no dials",
-		":k=3":                    "automatic has no dials",
-		"gcra:k=3":                `gcra has no dial "k=3"`,
-		"sliding-log:strict":      `sliding-log has no dial "strict"`,
-		"gcra:zset":               `gcra has no dial "zset"`,
-		"sliding-counter:zset":    `no dial "zset"`,
+		"auto:k=3":                "auto has no parameters",
+		":k=3":                    "auto has no parameters",
+		"gcra:k=3":                `gcra has no parameter "k=3"`,
+		"sliding-log:strict":      `sliding-log has no parameter "strict"`,
+		"gcra:zset":               `gcra has no parameter "zset"`,
+		"sliding-counter:zset":    `unknown parameter "zset"`,
 		"sliding-counter:k":       `k="" is not`,
 		"sliding-counter:k=x":     `k="x" is not`,
 		"sliding-counter:k=0":     "k is 0,",
 		"sliding-counter:k=-1":    "k is -1,",
 		"sliding-counter:k=257":   "k is 257,",
-		"sliding-counter:rough":   `no dial "rough"`,
-		"sliding-counter:strict=": `no dial "strict="`,
+		"sliding-counter:rough":   `unknown parameter "rough"`,
+		"sliding-counter:strict=": `unknown parameter "strict="`,
 	} {
 		_, err := ParseAlgorithm(text)
 		if !errors.Is(err, ErrInvalidAlgorithm) || !strings.Contains(err.Error(), says) {

@@ -95,9 +95,9 @@ func (l Limit) validateCalendar() error {
 	case l.calendar > CalendarMonth:
 		return fmt.Errorf("%w: calendar unit is %d, must be CalendarDay, CalendarWeek or CalendarMonth", ErrInvalidLimit, l.calendar)
 	case l.zone == nil:
-		return fmt.Errorf("%w: time zone of the calendar is nil, use time.UTC or time.LoadLocation", ErrInvalidLimit)
+		return fmt.Errorf("%w: the calendar's time zone is nil; use time.UTC or time.LoadLocation", ErrInvalidLimit)
 	case l.HasBurst():
-		return fmt.Errorf("%w: burst is %d, but a limit of the calendar has none", ErrInvalidLimit, l.burst)
+		return fmt.Errorf("%w: burst is %d, but a calendar limit has no burst", ErrInvalidLimit, l.burst)
 	}
 	return nil
 }

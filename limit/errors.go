@@ -51,7 +51,7 @@ var (
 
 	// ErrNotForLimit: the call does not suit the rule's limit. Units of a limit of [Concurrent] are
 	// acquired and released; units of all other limits are used up.
-	ErrNotForLimit = errors.New("tierlimit: the call does not go with the rule's limit")
+	ErrNotForLimit = errors.New("tierlimit: the call does not suit the rule's limit")
 
 	// ErrClosed: the limiter was closed.
 	ErrClosed = errors.New("tierlimit: limiter is closed")

@@ -96,7 +96,7 @@ func (l Limit) Validate() error {
 	case l.quota < 1 || l.quota > MaxQuota:
 		return fmt.Errorf("%w: quota is %d, must be between 1 and %d", ErrInvalidLimit, l.quota, int64(MaxQuota))
 	case l.concurrent && l.HasBurst():
-		return fmt.Errorf("%w: burst is %d, but a limit on what is held at the same time has none", ErrInvalidLimit, l.burst)
+		return fmt.Errorf("%w: burst is %d, but a concurrency limit has no burst", ErrInvalidLimit, l.burst)
 	case l.concurrent:
 		return nil
 	case l.IsCalendar():
@@ -104,9 +104,9 @@ func (l Limit) Validate() error {
 	case l.window < MinWindow || l.window > MaxWindow:
 		return fmt.Errorf("%w: window is %s, must be between %s and %s", ErrInvalidLimit, written(l.window), written(MinWindow), written(MaxWindow))
 	case l.window%time.Microsecond != 0:
-		return fmt.Errorf("%w: window is %v, must be a whole number of microseconds (Redis's clock has no finer ones)", ErrInvalidLimit, l.window)
+		return fmt.Errorf("%w: window is %v, must be a whole number of microseconds (Redis's clock is no finer)", ErrInvalidLimit, l.window)
 	case l.burst < 0 || l.burst > MaxQuota:
-		return fmt.Errorf("%w: burst is %d, must be between 1 and %d, or 0 for that of the quota", ErrInvalidLimit, l.burst, int64(MaxQuota))
+		return fmt.Errorf("%w: burst is %d, must be between 1 and %d, or 0 for a burst of the quota", ErrInvalidLimit, l.burst, int64(MaxQuota))
 	case l.burstTooLong():
 		return fmt.Errorf("%w: burst is %d, which at %d units per %s takes longer than %s to return", ErrInvalidLimit, l.burst, l.quota, written(l.window), written(MaxWindow))
 	}
@@ -171,7 +171,7 @@ func Parse(s string) (Limit, error) {
 	}
 	if unit, zone, ok := strings.Cut(windowText, "@"); ok {
 		if hasBurst {
-			return Limit{}, fmt.Errorf("%w: burst %q in %q, but a limit of the calendar has none", ErrInvalidLimit, burstText, s)
+			return Limit{}, fmt.Errorf("%w: burst %q in %q, but a calendar limit has no burst", ErrInvalidLimit, burstText, s)
 		}
 		l, err := parseCalendar(quota, strings.TrimSpace(unit), strings.TrimSpace(zone), s)
 		if err != nil {
@@ -182,7 +182,7 @@ func Parse(s string) (Limit, error) {
 	unit := strings.TrimSpace(windowText)
 	if unit == concurrentWindow {
 		if hasBurst {
-			return Limit{}, fmt.Errorf("%w: burst %q in %q, but a limit on what is held at the same time has none", ErrInvalidLimit, burstText, s)
+			return Limit{}, fmt.Errorf("%w: burst %q in %q, but a concurrency limit has no burst", ErrInvalidLimit, burstText, s)
 		}
 		l := Concurrent(quota)
 		return l, l.Validate()
@@ -190,7 +190,7 @@ func Parse(s string) (Limit, error) {
 	window, err := parseWindow(unit)
 	switch {
 	case err != nil && (unit == "week" || unit == "month"):
-		return Limit{}, fmt.Errorf("%w: window %q in %q is of the calendar, which needs a time zone: write it like %s@UTC or %s@Europe/Berlin", ErrInvalidLimit, windowText, s, unit, unit)
+		return Limit{}, fmt.Errorf("%w: window %q in %q is a calendar window and needs a time zone: write it like %s@UTC or %s@Europe/Berlin", ErrInvalidLimit, windowText, s, unit, unit)
 	case err != nil:
 		return Limit{}, fmt.Errorf("%w: window %q in %q is not a duration like 10s, 1m or 24h", ErrInvalidLimit, windowText, s)
 	}

@@ -56,7 +56,7 @@ func TestParseErrors(t *testing.T) {
 		"-3/1m":                  "quota is -3,",
 		"10/":                    `window "" in "10/"`,
 		"10/1":                   `window "1"`,
-		"10/week":                `window "week" in "10/week" is of the calendar, which needs a time zone: write it like week@UTC`,
+		"10/week":                `window "week" in "10/week" is a calendar window and needs a time zone: write it like week@UTC`,
 		"10/month":               `write it like month@UTC`,
 		"10/1m/2":                `window "1m/2"`,
 		"10/0s":                  "window is 0s,",
@@ -71,7 +71,7 @@ func TestParseErrors(t *testing.T) {
 		"10/1m,bursts=1":         `window "1m,bursts=1"`,
 		"1/8784h,burst=2":        "burst is 2,",
 		"0/concurrent":           "quota is 0,",
-		"10/concurrent,burst=1":  `burst "1" in "10/concurrent,burst=1", but a limit on what is held at the same time has none`,
+		"10/concurrent,burst=1":  `burst "1" in "10/concurrent,burst=1", but a concurrency limit has no burst`,
 	} {
 		_, err := Parse(text)
 		if !errors.Is(err, ErrInvalidLimit) || !strings.Contains(err.Error(), says) {

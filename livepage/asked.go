@@ -41,7 +41,7 @@ func (p *Page) serveKey(w http.ResponseWriter, r *http.Request) {
 	a := asked{Rule: r.PostForm.Get("rule"), Key: r.PostForm.Get("key"), Cost: r.PostForm.Get("cost"), Limit: r.PostForm.Get("limit")}
 	reset := r.PostForm.Get("do") == "reset"
 	if reset && !p.allowReset {
-		http.Error(w, "the page may only read: livepage.AllowReset is not set", http.StatusForbidden)
+		http.Error(w, "this page is read-only: livepage.AllowReset is not set", http.StatusForbidden)
 		return
 	}
 	status := http.StatusOK
@@ -87,9 +87,9 @@ func (p *Page) ask(ctx context.Context, a *asked, reset bool) error {
 
 // The values of asked.Whose: where the limit of an answer is from.
 const (
-	asAsked  = "as asked"
-	heldTo   = "the last that this process held it to"
-	rulesOwn = "the rule’s own"
+	asAsked  = "the limit that was entered"
+	heldTo   = "the last limit that this process used for the key"
+	rulesOwn = "the rule’s own limit"
 )
 
 // ruleOf returns the rule with the limit that applies to the key. Only the program knows which key has

@@ -59,7 +59,7 @@ func TestThePageSaysSinceWhenAndWhy(t *testing.T) {
 	p, page := mounted(t, l)
 	allow(t, r, "alice", 1)
 	_, body := get(t, page)
-	contains(t, body, server.Addr(), "healthy", "Since", "Trips to Redis, p99", "at most ", "Waits to be charged</dt><dd>nothing")
+	contains(t, body, server.Addr(), "healthy", "Since", "Trips to Redis, p99", "at most ", "Waiting to be charged</dt><dd>nothing")
 	server.Kill()
 	redistest.Eventually(t, "the breaker opens", func() bool { allow(t, r, "alice", 1); return l.Degraded() })
 	allow(t, r, "alice", 1)

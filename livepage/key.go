@@ -84,7 +84,7 @@ func parseKey(text string) (string, error) {
 	}
 	key, err := strconv.Unquote(text)
 	if err != nil {
-		return "", fmt.Errorf(`the key begins with a quotation mark, but is not quoted as in Go, like "caf\xc3\xa9"`)
+		return "", fmt.Errorf(`the key begins with a quotation mark, but is not a quoted Go string like "caf\xc3\xa9"`)
 	}
 	return key, nil
 }

@@ -72,7 +72,7 @@ func HashKeys(secret []byte) Option {
 	secret = append([]byte(nil), secret...)
 	return func(p *Page) error {
 		if len(secret) < 16 {
-			return fmt.Errorf("%w: a secret of %d bytes to hash keys with, must be at least 16", limit.ErrInvalidOption, len(secret))
+			return fmt.Errorf("%w: the secret for hashing keys has %d bytes, must have at least 16", limit.ErrInvalidOption, len(secret))
 		}
 		p.name = hashedWith(secret)
 		return nil
@@ -128,7 +128,7 @@ func New(limiter *tiered.Limiter, options ...Option) (*Page, error) {
 		p.hottest.name = p.name
 		stop, ok := p.inside.Watch(p.hottest.watch)
 		if !ok {
-			return nil, fmt.Errorf("%w: another page of this limiter finds its hottest keys already", limit.ErrInvalidOption)
+			return nil, fmt.Errorf("%w: another page of this limiter already finds its hottest keys", limit.ErrInvalidOption)
 		}
 		p.stopWatch = stop
 	}
@@ -166,13 +166,13 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			allow += ", POST"
 		}
 		w.Header().Set("Allow", allow)
-		http.Error(w, "the page is read with GET", http.StatusMethodNotAllowed)
+		http.Error(w, "this page must be read with GET", http.StatusMethodNotAllowed)
 	case index:
 		p.write(w, http.StatusOK, asked{})
 	case path.Base(r.URL.Path) == "events":
 		p.serveEvents(w, r)
 	case !live.Asset(w, r):
-		http.Error(w, "there is nothing here; the page's own address ends in a slash", http.StatusNotFound)
+		http.Error(w, "there is no such page; the address of the live page ends in a slash", http.StatusNotFound)
 	}
 }
 

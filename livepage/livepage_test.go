@@ -460,7 +460,7 @@ func TestAKeysState(t *testing.T) {
 		"is empty":           {"rule": {"search"}},
 		"not a whole number": {"rule": {"search"}, "key": {"k"}, "cost": {"1.5"}},
 		"cost 4":             {"rule": {"search"}, "key": {"k"}, "cost": {"4"}},
-		"not quoted as in":   {"rule": {"search"}, "key": {`"k`}},
+		"not a quoted Go":    {"rule": {"search"}, "key": {`"k`}},
 		"request body too":   {"key": {strings.Repeat("k", longestForm)}},
 	} {
 		want := name

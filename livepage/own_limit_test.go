@@ -35,10 +35,10 @@ func TestAKeyWithALimitOfItsOwn(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	contains(t, look(url.Values{"key": {"acme"}}), "would be allowed", "491 of 1,000", "1000/1h", "the last that this process held it to")
+	contains(t, look(url.Values{"key": {"acme"}}), "would be allowed", "491 of 1,000", "1000/1h", "the last limit that this process used for the key")
 	contains(t, look(url.Values{"key": {"acme"}, "cost": {"492"}}), "would be denied", "491 of 1,000")
-	contains(t, look(url.Values{"key": {"other"}}), "would be allowed", "2 of 3", "3/1h", "the rule’s own")
-	contains(t, look(url.Values{"key": {"acme"}, "limit": {"600/1h"}}), "91 of 600", "600/1h", "as asked", `value="600/1h"`)
+	contains(t, look(url.Values{"key": {"other"}}), "would be allowed", "2 of 3", "3/1h", "the rule’s own limit")
+	contains(t, look(url.Values{"key": {"acme"}, "limit": {"600/1h"}}), "91 of 600", "600/1h", "the limit that was entered", `value="600/1h"`)
 
 	// Another process has not decided about the key, but there a user can state the limit.
 	another, same := beside(t, l)
@@ -58,7 +58,7 @@ func TestAKeyWithALimitOfItsOwn(t *testing.T) {
 		t.Errorf("%s", body)
 	}
 	allow(t, r, "acme", 1)
-	contains(t, look(url.Values{"key": {"acme"}}), "would be denied", "0 of 3", "the rule’s own")
+	contains(t, look(url.Values{"key": {"acme"}}), "would be denied", "0 of 3", "the rule’s own limit")
 
 	// A reset under a limit also removes a remembered denial under that limit.
 	allow(t, gold, "full", 1001)

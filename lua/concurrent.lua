@@ -39,15 +39,15 @@ make[CONCURRENCY] = function()
   local function count(s, rule)
     local held = 0
     s.own = false
-    for i = 1, #s.lines do
-      local line = s.lines[i]
+    for i = 1, #s.holders do
+      local line = s.holders[i]
       held = held + line.units
       if line.id == rule.holder then
         s.own = line
       end
     end
     s.free = math.max(0, rule.quota - held)
-    if not s.own and #s.lines >= MOST_LINES then
+    if not s.own and #s.holders >= MOST_LINES then
       s.free = 0
     end
   end
@@ -72,28 +72,28 @@ make[CONCURRENCY] = function()
       seen[line.id] = true
       lines[#lines + 1] = line
     end
-    s.lines = lines
+    s.holders = lines
     return true
   end
 
   function slots.look(s, rule)
     local alive = {}
     if s.tag ~= 0 then
-      for i = 1, #s.lines do
-        if s.lines[i].till > s.now then
-          alive[#alive + 1] = s.lines[i]
+      for i = 1, #s.holders do
+        if s.holders[i].till > s.now then
+          alive[#alive + 1] = s.holders[i]
         end
       end
     end
-    s.lines = alive
+    s.holders = alive
     count(s, rule)
   end
 
   -- Returns the time until units are free if no process renews its record.
   function slots.wait(s, rule, cost)
     local ends, held = {}, 0
-    for i = 1, #s.lines do
-      ends[i], held = s.lines[i], held + s.lines[i].units
+    for i = 1, #s.holders do
+      ends[i], held = s.holders[i], held + s.holders[i].units
     end
     table.sort(ends, function(a, b) return a.till < b.till end)
     local after = 0
@@ -112,15 +112,15 @@ make[CONCURRENCY] = function()
     if s.own and units > 0 then
       s.own.units, s.own.till = units, math.max(s.own.till, till)
     elseif units > 0 then
-      s.lines[#s.lines + 1] = { id = rule.holder, till = till, units = units }
+      s.holders[#s.holders + 1] = { id = rule.holder, till = till, units = units }
     else
       local others = {}
-      for i = 1, #s.lines do
-        if s.lines[i] ~= s.own then
-          others[#others + 1] = s.lines[i]
+      for i = 1, #s.holders do
+        if s.holders[i] ~= s.own then
+          others[#others + 1] = s.holders[i]
         end
       end
-      s.lines = others
+      s.holders = others
     end
     count(s, rule)
   end
@@ -149,7 +149,7 @@ make[CONCURRENCY] = function()
     end
     units = math.min(units, MOST_UNITS)
     if units > 0 or known > 0 then
-      if units > 0 and not s.own and #s.lines >= MOST_LINES then
+      if units > 0 and not s.own and #s.holders >= MOST_LINES then
         return known
       end
       hold(s, rule, units)
@@ -164,25 +164,25 @@ make[CONCURRENCY] = function()
   end
 
   function slots.empty(s)
-    return #s.lines == 0
+    return #s.holders == 0
   end
 
   local function last(s)
     local till = s.now
-    for i = 1, #s.lines do
-      till = math.max(till, s.lines[i].till)
+    for i = 1, #s.holders do
+      till = math.max(till, s.holders[i].till)
     end
     return till
   end
 
   function slots.write(s)
-    if #s.lines == 0 then
+    if #s.holders == 0 then
       call('DEL', s.key)
       return
     end
     local text = { header(TAG_SLOTS, s) }
-    for i = 1, #s.lines do
-      local line = s.lines[i]
+    for i = 1, #s.holders do
+      local line = s.holders[i]
       text[i + 1] = line.id .. pack_time(line.till) .. pack_time(line.units)
     end
     call('SET', s.key, concat(text), expiry(last(s) - s.offset))

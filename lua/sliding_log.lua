@@ -100,9 +100,11 @@ local function sliding_log(encoding)
     return units
   end
 
-  -- Gives back the units of the charges made at these stamps: see release in hold.lua.
+  -- Gives back the units of the charges made at these stamps: see release in hold.lua. Refunds give back the oldest
+  -- units, which may have been these. Then units of the refunded charges still count in their place, and the oldest
+  -- units are given back for those that are missing.
   function log.release(s, rule, stamps, _, units)
-    local wanted, order = {}, {}
+    local wanted, order, missing = {}, {}, 0
     for i = 1, #stamps do
       local at = stamps[i]
       if at > s.now - rule.window and at <= s.newest then
@@ -111,17 +113,33 @@ local function sliding_log(encoding)
           order[#order + 1] = at
         end
         wanted[at] = wanted[at] + units[i]
+        missing = missing + units[i]
       end
     end
     table.sort(order)
-    local ranges, behind = {}, s.left
+    local own, behind = {}, s.left
     for i = 1, #order do
       local from = math.max(behind, log.up_to(s, order[i] - 1))
       local n = math.min(wanted[order[i]], log.up_to(s, order[i]) - from)
       if n > 0 then
-        ranges[#ranges + 1] = { from = from, units = n }
-        s.given, behind = s.given + n, from + n
+        own[#own + 1] = { from = from, units = n }
+        behind, missing = from + n, missing - n
       end
+    end
+    own[#own + 1] = { from = s.count, units = 0 } -- for the units behind the others
+    local ranges = {}
+    behind = s.left
+    for i = 1, #own do
+      local oldest = math.min(missing, own[i].from - behind)
+      if oldest > 0 then
+        ranges[#ranges + 1] = { from = behind, units = oldest }
+        s.given, missing = s.given + oldest, missing - oldest
+      end
+      if own[i].units > 0 then
+        ranges[#ranges + 1] = own[i]
+        s.given = s.given + own[i].units
+      end
+      behind = own[i].from + own[i].units
     end
     if s.given > 0 then
       s.released, s.changed = ranges, true

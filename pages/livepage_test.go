@@ -173,7 +173,7 @@ func TestLivePageOfGroupsAndPlans(t *testing.T) {
 	b.tabTo(`#key input[name=key]`)
 	b.run(chromedp.KeyEvent("acme"), chromedp.KeyEvent(kb.Enter))
 	b.shows("998 of 1,000")
-	b.shows("the last that this process held it to")
+	b.shows("the last limit that this process used for the key")
 	b.inAllLooks("livepage-key")
 	b.tabTo(`#key input[name=limit]`)
 	b.run(chromedp.KeyEvent("10/1h"), chromedp.KeyEvent(kb.Enter))
@@ -220,7 +220,7 @@ func TestWithoutScript(t *testing.T) {
 	if eval[bool](b, `!document.getElementById("pause").hidden`) {
 		t.Error("a button that does nothing")
 	}
-	b.shows("reload for the present")
+	b.shows("reload for the current state")
 	b.shows("alice")
 	b.run(chromedp.SendKeys(chromedp.CSS(`#key input[name=key]`), "alice"+kb.Enter))
 	b.shows("1 of 3")

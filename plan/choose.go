@@ -58,9 +58,9 @@ func Choose(l limit.Limit, n Need) (Plan, error) {
 	}
 	switch {
 	case l.IsCalendar() && n.Wrong.stated:
-		return Plan{}, fmt.Errorf("%w: Wrong is about unlike the exact log, which has no windows of the calendar; the limit is %v", ErrInvalidNeed, l)
+		return Plan{}, fmt.Errorf("%w: Wrong compares with the exact log, which has no calendar windows; the limit is %v", ErrInvalidNeed, l)
 	case l.IsConcurrent() && n.Wrong.stated:
-		return Plan{}, fmt.Errorf("%w: Wrong is about unlike the exact log, which has a window; the limit %v is on what is in flight", ErrInvalidNeed, l)
+		return Plan{}, fmt.Errorf("%w: Wrong compares with the exact log, which has a window; the limit %v is a concurrency limit, which has none", ErrInvalidNeed, l)
 	}
 	order, why := n.cheaper, "the cheapest with "
 	if n.onlyMemory() {

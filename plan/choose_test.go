@@ -266,9 +266,9 @@ func TestWhatCannotBeNeeded(t *testing.T) {
 		"wrong on no traffic":   {plan.Need{Wrong: plan.AtMost(0.1), Traffic: traffic.New(nil)}, "no Traffic"},
 		"wrong on a nil log":    {plan.Need{Wrong: plan.AtMost(0.1), Traffic: (*traffic.Log)(nil)}, "no Traffic"},
 		"traffic without wrong": {plan.Need{Above: plan.AtMost(0), Traffic: recorded}, "Wrong does not say"},
-		"negative bytes":        {plan.Need{Bytes: -1}, "-1 bytes"},
-		"negative millions":     {plan.Need{BytesPerMillion: -1}, "-1 a million"},
-		"negative name":         {plan.Need{Bytes: 1, NameBytes: -1}, "names of -1"},
+		"negative bytes":        {plan.Need{Bytes: -1}, "Bytes is -1"},
+		"negative millions":     {plan.Need{BytesPerMillion: -1}, "BytesPerMillion is -1"},
+		"negative name":         {plan.Need{Bytes: 1, NameBytes: -1}, "NameBytes is -1"},
 	} {
 		_, err := plan.Choose(limit.PerMinute(10), tc.need)
 		if !errors.Is(err, plan.ErrInvalidNeed) || !strings.Contains(err.Error(), tc.words) {

@@ -81,7 +81,7 @@ func (n Need) Validate() error {
 		tolerance Tolerance
 	}{{"Above", n.Above}, {"Late", n.Late}, {"Wrong", n.Wrong}} {
 		if !t.tolerance.valid() {
-			return fmt.Errorf("%w: %s is at most %v, must be a part of the whole, 0 or more", ErrInvalidNeed, t.name, t.tolerance.most)
+			return fmt.Errorf("%w: %s is at most %v, must be a fraction that is 0 or more", ErrInvalidNeed, t.name, t.tolerance.most)
 		}
 	}
 	switch {
@@ -92,9 +92,9 @@ func (n Need) Validate() error {
 	case n.Traffic != nil && !n.Wrong.stated:
 		return fmt.Errorf("%w: there is Traffic, but Wrong does not say how much of it may be decided wrongly", ErrInvalidNeed)
 	case n.Bytes < 0, n.BytesPerMillion < 0:
-		return fmt.Errorf("%w: memory of %d bytes a key, %d a million keys: must not be negative", ErrInvalidNeed, n.Bytes, n.BytesPerMillion)
+		return fmt.Errorf("%w: Bytes is %d and BytesPerMillion is %d, must not be negative", ErrInvalidNeed, n.Bytes, n.BytesPerMillion)
 	case n.NameBytes < 0:
-		return fmt.Errorf("%w: names of %d bytes, must not be negative", ErrInvalidNeed, n.NameBytes)
+		return fmt.Errorf("%w: NameBytes is %d, must not be negative", ErrInvalidNeed, n.NameBytes)
 	}
 	return nil
 }

@@ -17,7 +17,7 @@ import (
 )
 
 // errNoLimiter is the error of gathering metrics from a collector without a limiter.
-var errNoLimiter = errors.New("promlimit: NewCollector was given a limiter that is nil")
+var errNoLimiter = errors.New("promlimit: NewCollector was given a nil limiter")
 
 // collector exports the metrics of one limiter. It is safe for concurrent use.
 type collector struct {

@@ -66,7 +66,7 @@ func TestMetricsTellWhatHappened(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := `
-# HELP tierlimit_decisions_total Decisions by rule, deciding tier (redis, local, lease, fallback, overload) and outcome (allowed, denied, held_back: not denied by this rule, but by another of the same request; of rules on a dry run would_allow, would_deny).
+# HELP tierlimit_decisions_total Decisions by rule, deciding tier (redis, local, lease, fallback, overload) and outcome (allowed; denied; held_back: denied not by this rule, but by another one of the same request; for rules on a dry run would_allow, would_deny).
 # TYPE tierlimit_decisions_total counter
 tierlimit_decisions_total{outcome="allowed",rule="r",tier="fallback"} 0
 tierlimit_decisions_total{outcome="allowed",rule="r",tier="lease"} 0
@@ -103,15 +103,15 @@ tierlimit_decision_errors_total{reason="invalid",rule="dry"} 0
 tierlimit_decision_errors_total{reason="invalid",rule="r"} 1
 tierlimit_decision_errors_total{reason="other",rule="dry"} 0
 tierlimit_decision_errors_total{reason="other",rule="r"} 0
-# HELP tierlimit_missed_decisions_total Decisions that Redis was to make and did not, while it was not lost, by reason (no_room: more waited than it could have decided in time; not_in_time: no answer before the deadline, or an error; own_time: no answer within the time that the program gave the call).
+# HELP tierlimit_missed_decisions_total Decisions that Redis should have made and did not, although it was not lost, by reason (no_room: more were waiting than it could have made in time; not_in_time: no answer before the deadline, or an error; own_time: no answer within the time that the program gave the call).
 # TYPE tierlimit_missed_decisions_total counter
 tierlimit_missed_decisions_total{reason="no_room"} 0
 tierlimit_missed_decisions_total{reason="not_in_time"} 0
 tierlimit_missed_decisions_total{reason="own_time"} 0
-# HELP tierlimit_breaker_state Circuit breaker: 0 closed, 1 half-open, 2 open; of a Cluster's masters, the highest.
+# HELP tierlimit_breaker_state Circuit breaker: 0 closed, 1 half-open, 2 open; on a Cluster, the highest value of all masters.
 # TYPE tierlimit_breaker_state gauge
 tierlimit_breaker_state 0
-# HELP tierlimit_shards Masters of a Cluster by state (healthy, outage, settling); one node is one.
+# HELP tierlimit_shards Masters of a Cluster by state (healthy, outage, settling); a single node counts as one.
 # TYPE tierlimit_shards gauge
 tierlimit_shards{state="healthy"} 1
 tierlimit_shards{state="outage"} 0
@@ -184,7 +184,7 @@ func TestRulesFiles(t *testing.T) {
 	l.SourceLoaded("b.yaml", errors.New("it is gone"))
 	l.SourceLoaded("a.yaml", nil)
 	want := `
-# HELP tierlimit_rules_file_last_load_successful 1 if the rules file as last read is in force, 0 if it could not be loaded.
+# HELP tierlimit_rules_file_last_load_successful 1 if the rules file, as it was last read, is in force; 0 if it could not be loaded.
 # TYPE tierlimit_rules_file_last_load_successful gauge
 tierlimit_rules_file_last_load_successful 0
 # HELP tierlimit_rules_file_loads_total Loads of the rules file, by result (ok, failed).
@@ -243,7 +243,7 @@ func TestOneRegistry(t *testing.T) {
 func TestNoLimiter(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(promlimit.NewCollector(nil))
-	if _, err := registry.Gather(); err == nil || !strings.Contains(err.Error(), "limiter that is nil") {
+	if _, err := registry.Gather(); err == nil || !strings.Contains(err.Error(), "nil limiter") {
 		t.Errorf("%v", err)
 	}
 }

@@ -125,6 +125,35 @@ func TestLaw7ProcessesThatHoldAreBounded(t *testing.T) {
 	}
 }
 
+// A key that is reset in the middle of a batch is empty for the entries behind that, which are decided as if each had
+// come alone.
+func TestSlotsAreResetInABatch(t *testing.T) {
+	client := redistest.Shared(t).Client(t)
+	script, key := NewScript(client), redistest.Prefix()+"reset"
+	one, two := newSlotsRule(t, 3, time.Minute, 1), newSlotsRule(t, 3, time.Minute, 2)
+	entries := []Entry{
+		{Key: key, Rule: one, Operation: lua.Take, Cost: 2},
+		{Key: key, Rule: one, Operation: lua.Forget},
+		{Key: key, Rule: two, Operation: lua.Take, Cost: 3},
+		{Key: key, Rule: one, Operation: lua.Take, Cost: 1},
+		{Key: key, Rule: two, Operation: lua.Forget},
+		{Key: key, Rule: two, Operation: lua.Slots, Cost: 1},
+		{Key: key, Rule: one, Operation: lua.Peek, Cost: 1},
+		{Key: key, Rule: two, Operation: lua.Forget},
+	}
+	free := []int64{1, 3, 0, 0, 3, 2, 2, 3}
+	for range 2 {
+		for i, r := range runAll(t, script, entries) {
+			if r.Err != nil || r.Remaining != free[i] {
+				t.Errorf("entry %d: %d units are free, want %d; %v", i, r.Remaining, free[i], r.Err)
+			}
+		}
+	}
+	if n, err := client.Exists(context.Background(), key, key+":holds").Result(); err != nil || n != 0 {
+		t.Errorf("%d keys are left, %v", n, err)
+	}
+}
+
 // Law 7: whatever number of units a process says it holds, the key remains readable.
 func TestLaw7MoreUnitsThanThereAreCanBeHeld(t *testing.T) {
 	script, key := NewScript(redistest.Shared(t).Client(t)), redistest.Prefix()+"held"

@@ -9,7 +9,7 @@ import (
 // ErrDecideBy means that the time that the program gave the call (see [DecideBy]) ended before Redis answered,
 // and before the limiter's deadline. It is no sign of an outage (law 11). If the entry was sent, it may have
 // been charged.
-var ErrDecideBy = fmt.Errorf("%w of this call, which is before the limiter's", ErrNoAnswer)
+var ErrDecideBy = fmt.Errorf("%w of this call, which is earlier than the limiter's", ErrNoAnswer)
 
 var errDecideByNotSent = fmt.Errorf("%w: %w", ErrDecideBy, errNotRun)
 

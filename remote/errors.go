@@ -162,13 +162,13 @@ func (r refusal) Error() string { return string(r) }
 func (refusal) RedisError() {}
 
 var (
-	errNotRun  = errors.New("it charged nothing")
+	errNotRun  = errors.New("nothing was charged")
 	errNotSent = fmt.Errorf("%w: not sent: %w", ErrNoAnswer, errNotRun)
-	errLate    = fmt.Errorf("%w: it came too late: %w", ErrNoAnswer, errNotRun)
+	errLate    = fmt.Errorf("%w: the request reached Redis too late: %w", ErrNoAnswer, errNotRun)
 
 	// ErrInDoubt means that the entry was not sent because its key is in doubt: it is not known yet whether an
 	// earlier entry has changed how many units the process holds.
-	ErrInDoubt = fmt.Errorf("%w: what came of an earlier one is not known yet: %w", ErrNoAnswer, errNotRun)
+	ErrInDoubt = fmt.Errorf("%w: the result of an earlier request for the key is not known yet: %w", ErrNoAnswer, errNotRun)
 )
 
 // The end of a caller's own context is no failure of Redis.
@@ -224,16 +224,16 @@ func Misconfigured(err error) error {
 	case isOfCertificates(err):
 		return fmt.Errorf("%w: check the authority (RootCAs), the host name (ServerName) and this client's Certificates in the client's TLSConfig: %w", limit.ErrTLS, err)
 	case kind == Auth && beginsWithAny(text, rightsErrors):
-		return fmt.Errorf("%w: the Redis user needs the keys PREFIX:* (of tiered.Prefix, tl:* unless set) and the commands that docs/operating.md lists under \"The Redis user\": %w", limit.ErrAuth, err)
+		return fmt.Errorf("%w: the Redis user needs access to the keys PREFIX:* (tl:* unless tiered.Prefix is set) and to the commands that docs/operating.md lists under \"The Redis user\": %w", limit.ErrAuth, err)
 	case kind == Auth:
-		return fmt.Errorf("%w: check user name and password: %w", limit.ErrAuth, err)
+		return fmt.Errorf("%w: check the user name and the password: %w", limit.ErrAuth, err)
 	case kind == Protocol:
 		return fmt.Errorf("%w: check the address: %w", limit.ErrNotRedis, err)
 	case beginsWithAny(text, databaseErrors):
-		return fmt.Errorf("%w: check the number of the database (DB), which is 0 on a Cluster: %w", limit.ErrInvalidOption, err)
+		return fmt.Errorf("%w: check the database number (DB), which must be 0 on a Cluster: %w", limit.ErrInvalidOption, err)
 	case strings.HasPrefix(text, noClusterError):
-		return fmt.Errorf("%w: the Redis client is of a Cluster (redis.NewClusterClient, several addresses, or IsClusterMode) and the server is not: "+
-			"give the address of one node, or those of Sentinel with MasterName: %w", limit.ErrInvalidOption, err)
+		return fmt.Errorf("%w: the Redis client is for a Cluster (redis.NewClusterClient, several addresses, or IsClusterMode), but the server is not part of one: "+
+			"give a single address, or the addresses of Sentinels and a MasterName: %w", limit.ErrInvalidOption, err)
 	}
 	return nil
 }

@@ -88,14 +88,14 @@ func TestMisconfigured(t *testing.T) {
 		sentinel error
 		advice   string
 	}{
-		serverSays("NOAUTH Authentication required."):                                                  {limit.ErrAuth, "check user name and password"},
-		serverSays("NOPERM No permissions to access a key"):                                            {limit.ErrAuth, "needs the keys PREFIX:*"},
-		serverSays("ERR The user executing the script can't run this command or subcommand script: f"): {limit.ErrAuth, "needs the keys PREFIX:*"},
-		serverSays("ERR ACL failure in script: User u has no permissions to run the 'set' command"):    {limit.ErrAuth, "needs the keys PREFIX:*"},
+		serverSays("NOAUTH Authentication required."):                                                  {limit.ErrAuth, "check the user name and the password"},
+		serverSays("NOPERM No permissions to access a key"):                                            {limit.ErrAuth, "needs access to the keys PREFIX:*"},
+		serverSays("ERR The user executing the script can't run this command or subcommand script: f"): {limit.ErrAuth, "needs access to the keys PREFIX:*"},
+		serverSays("ERR ACL failure in script: User u has no permissions to run the 'set' command"):    {limit.ErrAuth, "needs access to the keys PREFIX:*"},
 		serverSays("ERR unknown command `EVALSHA`"):                                                    {limit.ErrNotRedis, "check the address"},
 		serverSays("ERR DB index is out of range"):                                                     {limit.ErrInvalidOption, "database"},
 		serverSays("ERR SELECT is not allowed in cluster mode"):                                        {limit.ErrInvalidOption, "0 on a Cluster"},
-		serverSays("ERR This instance has cluster support disabled"):                                   {limit.ErrInvalidOption, "one node"},
+		serverSays("ERR This instance has cluster support disabled"):                                   {limit.ErrInvalidOption, "a single address"},
 		serverSays("LOADING"):        {},
 		io.EOF:                       {},
 		ErrNoAnswer:                  {},

@@ -179,7 +179,7 @@ func HeartbeatLife(sequence int64) time.Duration {
 func (f *Fleet) Leave(ctx context.Context) error {
 	p := f.place.Load()
 	if _, _, err := f.run(ctx, f.script.nodeOf(ctx, p.key), p, 0, false, nil); err != nil {
-		return fmt.Errorf("tierlimit: leaving the fleet, which counts this instance for a few seconds more: %w", err)
+		return fmt.Errorf("tierlimit: leaving the fleet failed (other instances count this one for a few seconds more): %w", err)
 	}
 	return nil
 }

@@ -23,7 +23,7 @@ func MastersOf(ctx context.Context, client *redis.ClusterClient) (*Masters, erro
 	for slot := range m.Of {
 		master, err := client.MasterForKey(ctx, string(keys[slot][:]))
 		if err != nil {
-			return nil, fmt.Errorf("which master has which slot: %w", err)
+			return nil, fmt.Errorf("asking the Cluster which master has which slot: %w", err)
 		}
 		position, seen := positions[master]
 		if !seen {
@@ -51,7 +51,7 @@ var keyInSlot = sync.OnceValue(func() *[SlotCount][2]byte {
 func MastersBehind(ctx context.Context, client *redis.Client) (int, error) {
 	hello := redis.NewMapStringInterfaceCmd(ctx, "hello")
 	if err := client.Process(ctx, hello); err != nil {
-		return 0, fmt.Errorf("asking the server what it is: %w", err)
+		return 0, fmt.Errorf("asking the server whether it is a Cluster node: %w", err)
 	}
 	if hello.Val()["mode"] != "cluster" {
 		return 0, nil
@@ -59,7 +59,7 @@ func MastersBehind(ctx context.Context, client *redis.Client) (int, error) {
 	//lint:ignore SA1019 Redis 6.2 has no CLUSTER SHARDS, and users of a Cluster may give CLUSTER SLOTS.
 	slots, err := client.ClusterSlots(ctx).Result()
 	if err != nil {
-		return 0, fmt.Errorf("asking a node of a Cluster for the masters: %w", err)
+		return 0, fmt.Errorf("asking a Cluster node for the masters: %w", err)
 	}
 	masters := make(map[string]bool)
 	for _, s := range slots {

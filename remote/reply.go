@@ -94,7 +94,7 @@ func (r *Reply) share(e *Entry, i int64) Reply {
 	return own
 }
 
-var errReply = errors.New("the script's reply is not of the expected form")
+var errReply = errors.New("the script's reply does not have the expected form")
 
 // The lengths of answers, in bytes.
 const (
@@ -121,7 +121,7 @@ func decode(text string, entries []Entry, replies []Reply) error {
 		return nil
 	}
 	if len(rest) != timeBytes {
-		return fmt.Errorf("%w: %d bytes are left over behind %d entries", errReply, len(rest), len(entries))
+		return fmt.Errorf("%w: %d bytes are left over after %d entries", errReply, len(rest), len(entries))
 	}
 	clock := readInt(rest, 0, timeBytes)
 	for i := range replies {

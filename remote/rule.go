@@ -54,10 +54,10 @@ func NewRule(l limit.Limit, a limit.Algorithm) (*Rule, error) {
 		return nil, err
 	}
 	if l.IsConcurrent() || a.Same(limit.Concurrency()) {
-		return nil, fmt.Errorf("%w: %v is for limits on what is held at the same time and for no others, the limit is %v", limit.ErrInvalidAlgorithm, limit.Concurrency(), l)
+		return nil, fmt.Errorf("%w: algorithm %v is for concurrency limits, and for no others; the limit is %v", limit.ErrInvalidAlgorithm, limit.Concurrency(), l)
 	}
 	if l.IsCalendar() && a != limit.FixedWindow() {
-		return nil, fmt.Errorf("%w: %v counts no windows of the calendar, the limit is %v: use a fixed window", limit.ErrInvalidAlgorithm, a, l)
+		return nil, fmt.Errorf("%w: %v cannot count calendar windows, and the limit is %v: use a fixed window", limit.ErrInvalidAlgorithm, a, l)
 	}
 	r := &Rule{quota: l.Quota(), window: l.Window()}
 	r.packed.put(1, l.Quota(), 7)
@@ -71,7 +71,7 @@ func NewRule(l limit.Limit, a limit.Algorithm) (*Rule, error) {
 			code, r.unitWork, most = lua.SlidingLogZSet, lua.MaxLogUnits/lua.MaxLogZSetUnits, lua.MaxLogZSetUnits
 		}
 		if l.Quota() > most {
-			return nil, fmt.Errorf("%w: a %v holds up to %d units, the limit is %v: use a sliding counter or GCRA", limit.ErrInvalidAlgorithm, a, most, l)
+			return nil, fmt.Errorf("%w: a %v can hold at most %d units, and the limit is %v: use a sliding counter or GCRA", limit.ErrInvalidAlgorithm, a, most, l)
 		}
 	case a.Same(limit.GCRA()):
 		code = lua.GCRA

@@ -23,10 +23,10 @@ func NewSlotsRule(l limit.Limit, ttl time.Duration, holder Holder) (*Rule, error
 		return nil, err
 	}
 	if !l.IsConcurrent() {
-		return nil, fmt.Errorf("%w: %v is no limit on what is held at the same time", limit.ErrInvalidLimit, l)
+		return nil, fmt.Errorf("%w: %v is not a concurrency limit", limit.ErrInvalidLimit, l)
 	}
 	if ttl <= 0 || ttl.Microseconds() > lua.LongestSlot {
-		return nil, fmt.Errorf("%w: units held for %v without being heard of, must be up to %v", limit.ErrInvalidOption, ttl, microseconds(lua.LongestSlot))
+		return nil, fmt.Errorf("%w: the slots' TTL is %v, must be above 0 and at most %v", limit.ErrInvalidOption, ttl, microseconds(lua.LongestSlot))
 	}
 	r := &Rule{quota: l.Quota(), slots: true}
 	r.packed.put(0, lua.Concurrency, 1)

@@ -35,7 +35,7 @@ type Script struct {
 // ErrForeignLibrary means that a server has a function library with the Script's name but other code.
 // Anyone who may load functions there could have loaded it, to run their own code with the permissions
 // of this process's user. The Script does not call it.
-var ErrForeignLibrary = errors.New("tierlimit: a library of functions on the server has this version's name and other code: see who may load functions there, FUNCTION DELETE it, and restart")
+var ErrForeignLibrary = errors.New("tierlimit: a function library on the server has the name of this version's library but different code: check who may load functions there, remove it with FUNCTION DELETE, and restart")
 
 // form is a way to run the script.
 type form struct {

@@ -341,7 +341,7 @@ func (b *Batcher) remove(t *trip) {
 }
 
 // errExpired means that an entry reached Redis after its not-after, and charged nothing.
-var errExpired = errors.New("tierlimit: expired")
+var errExpired = errors.New("tierlimit: the request reached Redis after its deadline and charged nothing")
 
 // handOut gives calls their parts of the replies.
 func (b *Batcher) handOut(calls []*call, from *batch, replies []Reply, sent int64) {

@@ -105,7 +105,7 @@ func TestTwoFilesWithAnEqualRule(t *testing.T) {
 				others = other.load(limiter)
 			}
 			f.write(after)
-			if err := rules.Reload(); !errors.Is(err, limit.ErrInvalidRule) || !says(err, "50/1m", "5/1m", other.path+" has defined") {
+			if err := rules.Reload(); !errors.Is(err, limit.ErrInvalidRule) || !says(err, "50/1m", "5/1m", other.path+" has already defined") {
 				t.Errorf("%v", err)
 			}
 			must(t, others.Reload())
@@ -154,7 +154,7 @@ func TestARuleThatIsLeftOutCanBeDefinedElsewhere(t *testing.T) {
 		t.Errorf("the program: %v, %v", r, err)
 	}
 	f.write("rules: {own: {limit: 1/s}, moved: {limit: 5/1m}}")
-	if err := rules.Reload(); !errors.Is(err, limit.ErrInvalidRule) || !says(err, other.path+" has defined") {
+	if err := rules.Reload(); !errors.Is(err, limit.ErrInvalidRule) || !says(err, other.path+" has already defined") {
 		t.Errorf("the file that had it first: %v", err)
 	}
 }

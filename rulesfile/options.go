@@ -15,7 +15,7 @@ type Option func(*Rules) error
 func Logger(logger *slog.Logger) Option {
 	return func(r *Rules) error {
 		if logger == nil {
-			return option.Invalid("logger is nil")
+			return option.Invalid("the Logger is nil")
 		}
 		r.logger = logger
 		return nil
@@ -28,7 +28,7 @@ func Logger(logger *slog.Logger) Option {
 func OnLoad(f func(error)) Option {
 	return func(r *Rules) error {
 		if f == nil {
-			return option.Invalid("load function is nil")
+			return option.Invalid("the OnLoad function is nil")
 		}
 		r.onLoad = f
 		return nil

@@ -235,7 +235,7 @@ func (p *problems) terms(f field) keyTerms {
 // ofAKey returns a key's field without the key. Problems that name the field are logged, and keys must
 // not be logged.
 func ofAKey(f field) field {
-	f.name = "what a key has"
+	f.name = "the value of a key"
 	return f
 }
 

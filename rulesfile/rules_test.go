@@ -205,7 +205,7 @@ func TestLoadRefuses(t *testing.T) {
 	limiter := newLimiter(t)
 	f := newRulesFile(t, good)
 	for name, option := range map[string]Option{
-		"logger": Logger(nil), "function": OnLoad(nil), "Every 9.9": Every(10*time.Millisecond - 1), "Every 1h0m0.0": Every(time.Hour + 1),
+		"Logger": Logger(nil), "OnLoad": OnLoad(nil), "Every 9.9": Every(10*time.Millisecond - 1), "Every 1h0m0.0": Every(time.Hour + 1),
 	} {
 		if _, err := Load(limiter, f.path, option); !errors.Is(err, limit.ErrInvalidOption) || !strings.Contains(err.Error(), strings.Fields(name)[0]) {
 			t.Errorf("%s: %v", name, err)

@@ -47,11 +47,11 @@ func parse(text []byte, p *problems) ast.Node {
 		return nil
 	}
 	if t := tooMany(tokens); t != nil {
-		p.addf(placeOf(t), "the file has more than %d fields or entries; a longer list of who is on which plan belongs into the program", maxFields)
+		p.addf(placeOf(t), "the file has more than %d fields or entries; keep a longer list of keys and their plans in the program", maxFields)
 		return nil
 	}
 	if t := withTab(tokens); t != nil {
-		p.addf(placeOf(t), "text without quotes contains a tab, write it in quotes")
+		p.addf(placeOf(t), "text without quotes contains a tab, put it in quotes")
 		return nil
 	}
 	file, err := parser.Parse(tokens, 0)
@@ -209,7 +209,7 @@ type field struct {
 func (p *problems) fields(n ast.Node, what string) []field {
 	m, ok := n.(*ast.MappingNode)
 	if !ok {
-		p.unlike(n, what, "fields, each NAME: VALUE")
+		p.unlike(n, what, "a mapping (NAME: VALUE)")
 		return nil
 	}
 	fields := make([]field, 0, len(m.Values))
@@ -240,7 +240,7 @@ func (p *problems) text(f field, like string) (string, bool) {
 
 // unlike reports that a value is not of the expected kind.
 func (p *problems) unlike(n ast.Node, what, like string) {
-	is := "something else"
+	is := "not a plain value"
 	switch n.Type() {
 	case ast.NullType:
 		is = "empty"

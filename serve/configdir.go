@@ -79,7 +79,7 @@ func (r *reading) read(dir string, depth int) error {
 		return err
 	}
 	if depth > mostDepth {
-		return fmt.Errorf("%s: more than %d directories lie in each other", dir, mostDepth)
+		return fmt.Errorf("%s: directories are nested more than %d deep", dir, mostDepth)
 	}
 	for _, entry := range entries {
 		name := entry.Name()

@@ -10,33 +10,33 @@ import (
 // meaningless maps variables of envoyproxy/ratelimit that have no effect here to the reason.
 var meaningless = map[string]string{
 	"EXPIRATION_JITTER_MAX_SECONDS":                 "keys expire when they can no longer change a decision",
-	"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT":       "set an algorithm for limits that denied requests must not count against, such as fixed-window",
-	"REDIS_TIMEOUT":                                 "TIERLIMIT_DEADLINE bounds decisions",
-	"REDIS_PIPELINE_WINDOW":                         "requests share trips by themselves",
-	"REDIS_PIPELINE_LIMIT":                          "requests share trips by themselves",
+	"STOP_CACHE_KEY_INCREMENT_WHEN_OVERLIMIT":       "to leave denied requests uncounted, set an algorithm for the limit, such as fixed-window",
+	"REDIS_TIMEOUT":                                 "TIERLIMIT_DEADLINE bounds the time of a decision",
+	"REDIS_PIPELINE_WINDOW":                         "requests share round trips without a setting",
+	"REDIS_PIPELINE_LIMIT":                          "requests share round trips without a setting",
 	"REDIS_CLUSTER_PIPELINE_PARALLELISM":            "a Cluster's masters are asked at the same time",
-	"REDIS_POOL_ON_EMPTY_BEHAVIOR":                  "TIERLIMIT_DEADLINE bounds decisions",
+	"REDIS_POOL_ON_EMPTY_BEHAVIOR":                  "TIERLIMIT_DEADLINE bounds the time of a decision",
 	"REDIS_STARTUP_INITIAL_INTERVAL":                "the service starts without Redis",
 	"REDIS_STARTUP_MAX_INTERVAL":                    "the service starts without Redis",
 	"REDIS_STARTUP_MAX_ELAPSED_TIME":                "the service starts without Redis",
-	"REDIS_PERSECOND_TIMEOUT":                       "TIERLIMIT_DEADLINE bounds decisions",
-	"REDIS_PERSECOND_PIPELINE_WINDOW":               "requests share trips by themselves",
-	"REDIS_PERSECOND_PIPELINE_LIMIT":                "requests share trips by themselves",
+	"REDIS_PERSECOND_TIMEOUT":                       "TIERLIMIT_DEADLINE bounds the time of a decision",
+	"REDIS_PERSECOND_PIPELINE_WINDOW":               "requests share round trips without a setting",
+	"REDIS_PERSECOND_PIPELINE_LIMIT":                "requests share round trips without a setting",
 	"REDIS_PERSECOND_CLUSTER_PIPELINE_PARALLELISM":  "a Cluster's masters are asked at the same time",
-	"REDIS_PERSECOND_POOL_ON_EMPTY_BEHAVIOR":        "TIERLIMIT_DEADLINE bounds decisions",
-	"USE_DOG_STATSD_MOGRIFIERS":                     "names are sent as they are: map them where they are received",
-	"PROMETHEUS_MAPPER_YAML":                        "names are those of the original's own mapping",
+	"REDIS_PERSECOND_POOL_ON_EMPTY_BEHAVIOR":        "TIERLIMIT_DEADLINE bounds the time of a decision",
+	"USE_DOG_STATSD_MOGRIFIERS":                     "names are sent unchanged: map them in the receiver",
+	"PROMETHEUS_MAPPER_YAML":                        "names are those of envoyproxy/ratelimit's own mapping",
 	"PROMETHEUS_RESPONSE_TIME_AS_MILLISECONDS":      "ratelimit_service_response_time_seconds is in seconds",
-	"XDS_CLIENT_BACKOFF_RANDOM_FACTOR":              "waits are spread over the second half of each",
-	"XDS_CLIENT_BACKOFF_JITTER":                     "waits are spread over the second half of each",
-	"CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL": "XDS_CLIENT_BACKOFF_INITIAL_INTERVAL says when to try again",
+	"XDS_CLIENT_BACKOFF_RANDOM_FACTOR":              "waits are randomized between half and all of the interval",
+	"XDS_CLIENT_BACKOFF_JITTER":                     "waits are randomized between half and all of the interval",
+	"CONFIG_GRPC_XDS_SERVER_CONNECT_RETRY_INTERVAL": "XDS_CLIENT_BACKOFF_INITIAL_INTERVAL sets when to try again",
 }
 
 // meaninglessGroups maps prefixes of the names of such variables to the reason.
 var meaninglessGroups = map[string]string{
-	"MEMCACHE_":             "counts are in Redis",
+	"MEMCACHE_":             "counts are kept in Redis",
 	"TRACING_":              "there is no tracing",
-	"DOG_STATSD_MOGRIFIER_": "names are sent as they are: map them where they are received",
+	"DOG_STATSD_MOGRIFIER_": "names are sent unchanged: map them in the receiver",
 }
 
 // meaninglessWithoutRedisTLS has the variables that configure TLS to Redis.
@@ -64,7 +64,7 @@ var harmless = map[string][]string{
 
 // meaninglessWithoutStatsd has the variables that configure sending to statsd.
 var meaninglessWithoutStatsd = map[string]string{
-	"EXTRA_TAGS":           "statistics are not sent to statsd; set labels where Prometheus reads them",
+	"EXTRA_TAGS":           "statistics are not sent to statsd; for Prometheus, add labels in its scrape configuration",
 	"STATSD_HOST":          "statistics are not sent to statsd (USE_STATSD)",
 	"STATSD_PORT":          "statistics are not sent to statsd (USE_STATSD)",
 	"STATSD_PROTOCOL":      "statistics are not sent to statsd (USE_STATSD)",
@@ -75,14 +75,14 @@ var meaninglessWithoutStatsd = map[string]string{
 var meaninglessWithoutTLS = map[string]string{
 	"GRPC_SERVER_TLS_CERT":   "connections are not encrypted (GRPC_SERVER_USE_TLS)",
 	"GRPC_SERVER_TLS_KEY":    "connections are not encrypted (GRPC_SERVER_USE_TLS)",
-	"GRPC_CLIENT_TLS_CACERT": "clients need no certificate, as connections are not encrypted (GRPC_SERVER_USE_TLS)",
-	"GRPC_CLIENT_TLS_SAN":    "clients need no certificate, as connections are not encrypted (GRPC_SERVER_USE_TLS)",
+	"GRPC_CLIENT_TLS_CACERT": "clients need no certificate, because connections are not encrypted (GRPC_SERVER_USE_TLS)",
+	"GRPC_CLIENT_TLS_SAN":    "clients need no certificate, because connections are not encrypted (GRPC_SERVER_USE_TLS)",
 }
 
 // meaninglessWithoutRedis has the variables that matter only until Redis can be reached.
 var meaninglessWithoutRedis = map[string]string{
-	"TIERLIMIT_FLEET_SIZE": "no Redis is named (REDIS_URL): this process counts alone",
-	"TIERLIMIT_FLEET_FILE": "no Redis is named (REDIS_URL): this process counts alone",
+	"TIERLIMIT_FLEET_SIZE": "REDIS_URL is not set: this process counts alone",
+	"TIERLIMIT_FLEET_FILE": "REDIS_URL is not set: this process counts alone",
 }
 
 // meaningless returns a line for each variable that is set and has no effect.
@@ -99,8 +99,8 @@ func (e *environment) meaningless(s *Settings) (lines []string) {
 		{s.TLS.ClientCA == "", map[string]string{"GRPC_CLIENT_TLS_SAN": "clients need no certificate (GRPC_CLIENT_TLS_CACERT)"}},
 		{s.Redis.URL == "", meaninglessWithoutRedis},
 		{!s.encryptsRedis(), meaninglessWithoutRedisTLS},
-		{s.Redis.Type != "sentinel", map[string]string{"REDIS_SENTINEL_AUTH": "Redis is not found by way of sentinels (REDIS_TYPE)"}},
-		{!s.PerSecond, map[string]string{"REDIS_PERSECOND_URL": "limits of a second are counted with all others (REDIS_PERSECOND)"}},
+		{s.Redis.Type != "sentinel", map[string]string{"REDIS_SENTINEL_AUTH": "Redis is not found through Sentinel (REDIS_TYPE)"}},
+		{!s.PerSecond, map[string]string{"REDIS_PERSECOND_URL": "limits per second are counted in the same Redis as all others (REDIS_PERSECOND)"}},
 		{!s.UseXDS, map[string]string{"CONFIG_GRPC_XDS_SERVER_URL": "the configuration is read from files (CONFIG_TYPE)"}},
 		{!s.XDS.UseTLS, meaninglessWithoutXDSTLS},
 	}
@@ -118,7 +118,7 @@ func (e *environment) meaningless(s *Settings) (lines []string) {
 			}
 		}
 		if ok && value != "" && !slices.Contains(harmless[name], strings.ToLower(value)) {
-			lines = append(lines, fmt.Sprintf("%s is set and means nothing here: %s", name, why))
+			lines = append(lines, fmt.Sprintf("%s is set but has no effect: %s", name, why))
 		}
 	}
 	return lines

@@ -70,7 +70,7 @@ func (w *overlayWatch) again() {
 			return
 		}
 		w.refused, w.refusedAt = text, number
-		s.log.Error("the overlay does not fit the configuration; what is in force stays", "error", err)
+		s.log.Error("the overlay does not fit the configuration; the current overlay stays in force", "error", err)
 		return
 	}
 	w.inForce, w.refused = text, nil
@@ -84,5 +84,5 @@ func (w *overlayWatch) tell(err error) {
 	}
 	w.failed = err.Error()
 	w.server.stats.ConfigLoadError.Add(1)
-	w.server.log.Error("the overlay cannot be read; what is in force stays", "error", err)
+	w.server.log.Error("the overlay cannot be read; the current overlay stays in force", "error", err)
 }

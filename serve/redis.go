@@ -41,7 +41,7 @@ func (s *RedisSettings) options(prefix string) (*redis.UniversalOptions, error) 
 		if scheme, _, isURL := strings.Cut(address, "://"); isURL {
 			parsed, err := redis.ParseURL(address)
 			if err != nil {
-				return nil, fmt.Errorf("%w: %sURL cannot be read; write it as HOST:PORT, or like redis://user:password@host:6379/0 (it is not shown here: it may hold a password)", ErrInvalidSetting, prefix)
+				return nil, fmt.Errorf("%w: %sURL cannot be read; write it as HOST:PORT, or like redis://user:password@host:6379/0 (the URL is not shown, because it may contain a password)", ErrInvalidSetting, prefix)
 			}
 			address = parsed.Addr
 			o.DB = parsed.DB
@@ -142,7 +142,7 @@ func issuedBy(pool *x509.CertPool) func([][]byte, [][]*x509.Certificate) error {
 			}
 		}
 		if first == nil {
-			return fmt.Errorf("tierlimit: Redis has shown no certificate")
+			return fmt.Errorf("tierlimit: Redis presented no certificate")
 		}
 		_, err := first.Verify(x509.VerifyOptions{Roots: pool, Intermediates: between})
 		return err

@@ -131,7 +131,7 @@ func (s *Server) start(ctx context.Context) error {
 		return err
 	}
 	if err := s.serveHTTP("debug", s.settings.Debug, s.debugHandler()); err != nil { // not needed to answer requests
-		s.log.Error("what operators look at is not served", "error", err)
+		s.log.Error("the pages for operators are not served", "error", err)
 	}
 	s.sendStatistics(ctx)
 	if s.settings.Metrics == "" {
@@ -143,7 +143,7 @@ func (s *Server) start(ctx context.Context) error {
 		if s.settings.metricsWanted {
 			return err
 		}
-		s.log.Warn("Prometheus's metrics are not served (USE_PROMETHEUS=false says that they need not be)", "error", err)
+		s.log.Warn("Prometheus's metrics are not served (set USE_PROMETHEUS=false if nobody needs them)", "error", err)
 	}
 	return nil
 }
@@ -170,7 +170,7 @@ func (s *Server) sendStatistics(ctx context.Context) {
 				if s.settings.statsdWanted {
 					level = slog.LevelWarn
 				}
-				s.log.Log(ctx, level, "statistics cannot be sent to statsd, and are kept (USE_STATSD=false says that they need not be)", "error", err)
+				s.log.Log(ctx, level, "statistics cannot be sent to statsd, and are kept for later (set USE_STATSD=false if nobody needs them)", "error", err)
 			}
 			failing = err != nil
 		}
@@ -268,7 +268,7 @@ func (s *Server) open(prefix string, where *RedisSettings, registry prometheus.R
 // openRedis opens a limiter on a Redis, or on one inside the process if the settings name none.
 func (s *Server) openRedis(prefix string, where *RedisSettings, options ...tiered.Option) (*tiered.Limiter, error) {
 	if where.URL == "" {
-		s.log.Warn("no Redis is named (REDIS_URL): counts are kept in this process, and lost with it")
+		s.log.Warn("REDIS_URL is not set: counts are kept in this process, and are lost when it ends")
 		return embedded.Open(options...)
 	}
 	o, err := where.options(prefix)
@@ -398,7 +398,7 @@ func (s *Server) lay(overlay *config.Overlay) error {
 	defer s.loading.Unlock()
 	if s.refused != nil && s.put(s.refused, overlay) == nil { // the refusal may have been the previous overlay's fault
 		s.refused = nil
-		s.log.Info("the configuration that was refused is in force, beside another overlay")
+		s.log.Info("the configuration that was refused before is in force, with the new overlay")
 		return nil
 	}
 	if s.loaded == 0 {

@@ -538,7 +538,7 @@ func TestExpiredCertificates(t *testing.T) {
 	issue(2, -time.Hour, time.Hour)
 	expect(2, 1, "")
 	issue(3, -2*time.Hour, -time.Hour)
-	expect(2, 2, "those in force stay")
+	expect(2, 2, "the current certificates stay in use")
 	issue(4, time.Minute, time.Hour)
 	expect(2, 3, "the certificate is not valid before ")
 	now = now.Add(2 * time.Minute)
@@ -790,7 +790,7 @@ func TestSettings(t *testing.T) {
 	if s.ConfigDir != "/data/rl/config" || s.GRPC != "0.0.0.0:1234" || s.HTTP != "0.0.0.0:8080" || s.Debug != "0.0.0.0:6070" || s.Metrics != ":9090" || s.NearLimit != 0.5 || s.LogLevel != slog.LevelDebug {
 		t.Errorf("%+v", s)
 	}
-	if len(warnings) != 3 || !strings.HasPrefix(warnings[0], "MEMCACHE_HOST_PORT is set and means nothing here: ") {
+	if len(warnings) != 3 || !strings.HasPrefix(warnings[0], "MEMCACHE_HOST_PORT is set but has no effect: ") {
 		t.Errorf("%q", warnings)
 	}
 	for _, bad := range []string{
@@ -838,7 +838,7 @@ func TestSettings(t *testing.T) {
 	if _, warnings, err := FromEnvironment([]string{"LOG_FORMAT=xml"}); err != nil || len(warnings) != 1 || !strings.Contains(warnings[0], `LOG_FORMAT is "xml", must be text or json`) {
 		t.Errorf("a form of logs: %q, %v", warnings, err)
 	}
-	if _, warnings, err := FromEnvironment([]string{"TIERLIMIT_FLEET_SIZE=3"}); err != nil || len(warnings) != 1 || !strings.Contains(warnings[0], "no Redis is named") {
+	if _, warnings, err := FromEnvironment([]string{"TIERLIMIT_FLEET_SIZE=3"}); err != nil || len(warnings) != 1 || !strings.Contains(warnings[0], "REDIS_URL is not set") {
 		t.Errorf("a fleet without Redis: %q, %v", warnings, err)
 	}
 	for _, one := range []string{"REDIS_URL=redis:6379", "REDIS_PERSECOND_URL=redis:6379"} {

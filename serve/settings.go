@@ -164,13 +164,13 @@ func FromEnvironment(environ []string) (s Settings, warnings []string, err error
 		}
 	}
 	if _, err := remote.NewKeyspace(s.Prefix); err != nil {
-		e.fail("CACHE_KEY_PREFIX is %q, must be 1 to 32 letters, digits and _ - . : only", s.Prefix)
+		e.fail("CACHE_KEY_PREFIX is %q, must be 1 to 32 letters, digits, _, -, . or :", s.Prefix)
 	}
 	if s.UseTLS && (s.TLS.Certificate == "" || s.TLS.Key == "") {
 		e.fail("GRPC_SERVER_USE_TLS is set: GRPC_SERVER_TLS_CERT and GRPC_SERVER_TLS_KEY must name files")
 	}
 	if s.PerSecond && (s.Redis.URL == "") != (s.PerSecondRedis.URL == "") {
-		e.fail("REDIS_PERSECOND is set, and only one of REDIS_URL and REDIS_PERSECOND_URL: name both, or neither to count in this process")
+		e.fail("REDIS_PERSECOND is set, but only one of REDIS_URL and REDIS_PERSECOND_URL: set both, or neither to count in this process")
 	}
 	return s, e.meaningless(&s), errors.Join(e.errs...)
 }
@@ -314,7 +314,7 @@ func (e *environment) part(name string, otherwise float32) float32 {
 	}
 	value, err := strconv.ParseFloat(text, 32)
 	if err != nil || !(value >= 0 && value <= 1) {
-		e.fail("%s is %q, must be a part between 0 and 1", name, text)
+		e.fail("%s is %q, must be a number between 0 and 1", name, text)
 	}
 	return float32(value)
 }
@@ -341,7 +341,7 @@ func (e *environment) level(name string) slog.Level {
 
 func (e *environment) oneOf(name string, values ...string) {
 	if text := e.values[name]; text != "" && !slices.Contains(values, text) {
-		e.fail("%s is %q, must be %s: nothing else is served here", name, text, strings.Join(values, " or "))
+		e.fail("%s is %q, must be %s: no other value is supported", name, text, strings.Join(values, " or "))
 	}
 }
 

@@ -60,7 +60,7 @@ func (r *reloaded) current(now time.Time) (*tls.Config, error) {
 		case err == nil:
 		case r.config != nil && isValid(r.config, now) == nil: // keep the valid one
 		default: // no valid certificate is there, so use this one
-			r.log.Error("the service shows a certificate that clients do not accept", "error", err)
+			r.log.Error("the service presents a certificate that clients do not accept", "error", err)
 			err = nil
 		}
 	}
@@ -70,7 +70,7 @@ func (r *reloaded) current(now time.Time) (*tls.Config, error) {
 		}
 		if r.failed != err.Error() { // log it only once
 			r.failed = err.Error()
-			r.log.Error("the certificates in the files cannot be used; those in force stay", "error", err)
+			r.log.Error("the certificates in the files cannot be used; the current certificates stay in use", "error", err)
 		}
 		return r.config, nil
 	}
@@ -133,7 +133,7 @@ func checkName(certificate *x509.Certificate, name string) error {
 		}
 	}
 	if err := certificate.VerifyHostname(name); err != nil {
-		return fmt.Errorf("the client's certificate is not for the name that is expected: %w", err)
+		return fmt.Errorf("the client's certificate is not for the expected name: %w", err)
 	}
 	return nil
 }

@@ -67,7 +67,7 @@ func (w *watch) look() ([]config.File, bool) {
 		if w.failed != err.Error() { // log it only once
 			w.failed = err.Error()
 			s.stats.ConfigLoadError.Add(1)
-			s.log.Error("the configuration's directory (RUNTIME_ROOT, RUNTIME_SUBDIRECTORY, RUNTIME_APPDIRECTORY) cannot be read; what is in force stays", "error", err)
+			s.log.Error("the configuration's directory (RUNTIME_ROOT, RUNTIME_SUBDIRECTORY, RUNTIME_APPDIRECTORY) cannot be read; the current configuration stays in force", "error", err)
 		}
 		return nil, false
 	}
@@ -82,7 +82,7 @@ func (w *watch) load() {
 		if s.life.Err() != nil {
 			return
 		}
-		s.log.Error("the configuration cannot be loaded; what is in force stays", "error", err)
+		s.log.Error("the configuration cannot be loaded; the current configuration stays in force", "error", err)
 		return
 	}
 	s.log.Info("the configuration is in force", "files", len(w.seen), "limits", len(s.service.Config().Limits()))

@@ -38,7 +38,7 @@ func (e *environment) xds() XDSSettings {
 	const headers = "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS"
 	for name := range e.pairs(headers, ":") {
 		if !isHeader(name, "-_.") {
-			e.fail("%s has the name %q, must be of letters, digits and - _ . only", headers, name)
+			e.fail("%s has the name %q, which may only have letters, digits, -, _ and .", headers, name)
 		}
 	}
 	server := e.text("CONFIG_GRPC_XDS_SERVER_URL", "localhost:18000")
@@ -140,7 +140,7 @@ func (s *subscription) run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		s.server.log.Warn("no connection to the control plane (CONFIG_GRPC_XDS_SERVER_URL); what is in force stays", "at", x.Server, "error", err)
+		s.server.log.Warn("no connection to the control plane (CONFIG_GRPC_XDS_SERVER_URL); the current configuration stays in force", "at", x.Server, "error", err)
 		if received {
 			wait = x.RetryAfter
 		}
@@ -186,7 +186,7 @@ func (s *subscription) follow(ctx context.Context) (received bool, err error) {
 		if err := s.load(response); ctx.Err() != nil {
 			return received, ctx.Err()
 		} else if err != nil {
-			s.server.log.Error("the control plane's configuration cannot be loaded; what is in force stays", "version", response.GetVersionInfo(), "error", err)
+			s.server.log.Error("the control plane's configuration cannot be loaded; the current configuration stays in force", "version", response.GetVersionInfo(), "error", err)
 			answer.ErrorDetail = &rpcstatus.Status{Code: int32(codes.InvalidArgument), Message: err.Error()}
 		} else {
 			s.version = response.GetVersionInfo()
@@ -202,7 +202,7 @@ func (s *subscription) follow(ctx context.Context) (received bool, err error) {
 func (s *subscription) load(response *discoveryv3.DiscoveryResponse) error {
 	if url := response.GetTypeUrl(); url != xdsconfig.TypeURL {
 		s.server.stats.ConfigLoadError.Add(1)
-		return errors.New("tierlimit: resources of type " + url + " were not asked for")
+		return errors.New("tierlimit: resources of type " + url + " were not requested")
 	}
 	files, err := xdsconfig.Files(response.GetResources())
 	if err != nil {

@@ -212,7 +212,7 @@ func (g *together) takeBack(ctx context.Context) {
 			if q.key.hold != nil {
 				l.settle(context.Background(), q.rule.cancelling(&q.key, q.cost))
 			} else if err := q.rule.refund(context.Background(), &q.key, q.cost, q.cost, at); err != nil {
-				l.log.Warn("take back", "units of a request that was denied elsewhere could not be given back", "error", err)
+				l.log.Warn("take back", "units of a request could not be given back after another request of the same call was denied", "error", err)
 			}
 		})
 		g.holdBack(i)

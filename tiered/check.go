@@ -66,11 +66,11 @@ func (l *Limiter) checkAll(ctx context.Context, requests []Request, check func(*
 			return err
 		}
 		if q.Rule.config.countDenied {
-			return fmt.Errorf("%w: rule %q counts denied requests (CountDenied), so it cannot be charged together with others, all or none; use AllowEach", limit.ErrInvalidRule, q.Rule.name)
+			return fmt.Errorf("%w: rule %q counts denied requests (CountDenied), so it cannot be part of an all-or-none call; use AllowEach", limit.ErrInvalidRule, q.Rule.name)
 		}
 		key := counter{q.Rule.name, q.Key}
 		if first := seen[key]; first != 0 {
-			return fmt.Errorf("%w: requests %d and %d have the same rule, %q, and the same key; make one request of them, with the sum of their costs", limit.ErrInvalidRule, first, i+1, q.Rule.name)
+			return fmt.Errorf("%w: requests %d and %d have the same rule, %q, and the same key; combine them into one request with the sum of their costs", limit.ErrInvalidRule, first, i+1, q.Rule.name)
 		}
 		seen[key] = i + 1
 	}

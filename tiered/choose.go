@@ -45,7 +45,7 @@ func (l *Limiter) nameBytes(rule string, n plan.Need) int {
 func (l *Limiter) plan(rule string, lim limit.Limit, c ruleConfig) (limit.Limit, limit.Algorithm, string, error) {
 	switch {
 	case c.need.Stated() && !c.algorithm.IsAutomatic():
-		return lim, c.algorithm, "", option.Invalid("the rule has both a Need and the algorithm %v; set one of them", c.algorithm)
+		return lim, c.algorithm, "", option.Invalid("the rule has both a Need and the algorithm %v; set only one of them", c.algorithm)
 	case c.need.Stated():
 		n := c.need
 		n.NameBytes = l.nameBytes(rule, n)
@@ -75,7 +75,7 @@ const (
 func (c *config) choose(l limit.Limit) (limit.Limit, limit.Algorithm, string) {
 	switch {
 	case l.IsCalendar():
-		return l, limit.FixedWindow(), "windows of the calendar are fixed windows."
+		return l, limit.FixedWindow(), "calendar windows are fixed windows."
 	case l.HasBurst():
 		return l, limit.GCRA(), "the limit has a burst, and no other algorithm has one."
 	case l.Quota() <= c.logUpTo:

@@ -47,14 +47,14 @@ func tlsHint(client redis.UniversalClient, err error) string {
 	case config == nil && errors.Is(err, io.EOF):
 		return "the server hangs up without an answer: it may speak TLS only (set TLSConfig, or use rediss:// in the URL)"
 	case config != nil && remote.KindOf(err) == remote.Timeout:
-		return "the server does not answer: it may not speak TLS, which the client is set to (TLSConfig)"
+		return "the server does not answer: it may not speak TLS, and the client uses TLS (TLSConfig, or rediss:// in the URL)"
 	}
 	return ""
 }
 
 // errOneNode is logged if the client knows only one node of a Cluster, and therefore cannot ask the other
 // masters for their keys.
-var errOneNode = errors.New("the Redis client is of one node, and the node is one of a Cluster with several masters: " +
+var errOneNode = errors.New("the Redis client is for a single node, and the node belongs to a Cluster with several masters: " +
 	"make the client with redis.NewClusterClient, or set IsClusterMode in the options for tiered.Open")
 
 // met prepares for decisions once Redis, or the first master of a Cluster, has answered. If the first
@@ -96,7 +96,7 @@ func (l *Limiter) checkNode(s *outage.Shard) {
 func (l *Limiter) explain(err error) error {
 	if l.shard != nil && (errors.Is(err, errOneNode) || remote.IsElsewhere(err)) {
 		// Waiting does not help, but decisions are still made. So this is logged, and is not an error.
-		l.log.Warn("one node", "the Redis client is of one node, and the node is one of a Cluster: the outage policies decide for all keys "+
+		l.log.Warn("one node", "the Redis client is for a single node, and the node belongs to a Cluster: the outage policies decide for all keys "+
 			"that other masters hold, until the client is made with redis.NewClusterClient, or by tiered.Open with IsClusterMode", "error", err)
 		if !errors.Is(err, errOneNode) {
 			err = fmt.Errorf("%w: %w", errOneNode, err)

@@ -31,11 +31,11 @@ func CountDenied() RuleOption {
 func (c *ruleConfig) mayCountDenied(lim limit.Limit, a limit.Algorithm) error {
 	switch {
 	case !a.Same(limit.FixedWindow()) || lim.IsCalendar():
-		return option.Invalid("CountDenied with the algorithm %v and the limit %v; it needs limit.FixedWindow, and a window that is not of the calendar", a, lim)
+		return option.Invalid("CountDenied with the algorithm %v and the limit %v; it needs limit.FixedWindow and a limit that is not a calendar limit", a, lim)
 	case c.leased > 0:
-		return option.Invalid("CountDenied and a lease of %d %%; set one of them", c.leased)
+		return option.Invalid("CountDenied and a lease of %d %%; set only one of them", c.leased)
 	case c.holdLife != 0:
-		return option.Invalid("CountDenied and a HoldLife of %v; set one of them, because a rule with CountDenied cannot hold units", c.holdLife)
+		return option.Invalid("CountDenied and a HoldLife of %v; set only one of them, because a rule with CountDenied cannot hold units", c.holdLife)
 	}
 	return nil
 }

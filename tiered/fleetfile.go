@@ -74,10 +74,10 @@ func readFleetSize(path string) (size fleetSize, err error) {
 		return size, err
 	}
 	if err := json.Unmarshal(text, &size); err != nil {
-		return size, fmt.Errorf("it does not contain the size of a fleet: %w", err)
+		return size, fmt.Errorf("the file does not contain the size of a fleet: %w", err)
 	}
 	if size.Instances < 1 || size.Instances > mostInstances {
-		return size, fmt.Errorf("its number of instances is %d, must be between 1 and 1,000,000", size.Instances)
+		return size, fmt.Errorf("the number of instances in the file is %d, must be between 1 and 1,000,000", size.Instances)
 	}
 	return size, nil
 }
@@ -110,7 +110,7 @@ func (f *fleetFile) write(now time.Time) error {
 		f.largest = there
 		return nil
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("it is not replaced, as it is something else; remove it, or name another file: %w", err)
+		return fmt.Errorf("the file is not replaced, because it is not a readable fleet file; remove it, or name another file: %w", err)
 	}
 	text, err := json.Marshal(f.largest)
 	if err != nil {

@@ -71,11 +71,11 @@ func TestFleetFileThatIsOfNoUse(t *testing.T) {
 		{filepath.Join(dir, "absent"), ""},
 		{path("old", `{"instances": 7, "seen": "`+seen+`"}`), ""},
 		{path("text", "seven"), "does not contain the size of a fleet"},
-		{path("none", `{"instances": 0}`), "instances is 0"},
-		{path("negative", `{"instances": -3}`), "instances is -3"},
+		{path("none", `{"instances": 0}`), "instances in the file is 0"},
+		{path("negative", `{"instances": -3}`), "instances in the file is -3"},
 		{path("long", strings.Repeat(" ", 1<<20)), "too large"},
-		{pipe, "no regular file"},
-		{dir, "no regular file"},
+		{pipe, "not a regular file"},
+		{dir, "not a regular file"},
 	} {
 		var log bytes.Buffer
 		l := newLimiterOn(t, server.Client(t), "of-no-use", FleetFile(test.path), Logger(slog.New(slog.NewTextHandler(&log, nil))))

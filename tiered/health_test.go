@@ -62,13 +62,13 @@ func TestChangesOfStateSayWhy(t *testing.T) {
 		if err := json.Unmarshal([]byte(text), &got); err != nil {
 			t.Fatal(err)
 		}
-		for _, begins := range []string{"Redis counts as lost", "until Redis is back", "Redis decides again"} {
+		for _, begins := range []string{"Redis counts as lost", "until Redis is stable", "Redis decides again"} {
 			if strings.HasPrefix(got.Msg, "tierlimit: "+begins) {
 				seen[begins] = got
 			}
 		}
 	}
-	for begins, was := range map[string]string{"Redis counts as lost": "healthy", "until Redis is back": "outage", "Redis decides again": "settling"} {
+	for begins, was := range map[string]string{"Redis counts as lost": "healthy", "until Redis is stable": "outage", "Redis decides again": "settling"} {
 		got := seen[begins]
 		if got.Was != was || got.Address != server.Addr() || got.Error == "" || got.Lasted <= 0 {
 			t.Errorf("%q: %+v", begins, got)

@@ -87,7 +87,7 @@ func (r *Rule) hold(ctx context.Context, key string, units int64, life time.Dura
 // checkUsed returns an error if no hold can be settled with that number of units.
 func checkUsed(units int64) error {
 	if units < 0 || units > lua.MaxUnits {
-		return fmt.Errorf("%w: settled with %d, must be between 0 and %d", limit.ErrInvalidCost, units, int64(lua.MaxUnits))
+		return fmt.Errorf("%w: the hold was settled with %d units, must be between 0 and %d", limit.ErrInvalidCost, units, int64(lua.MaxUnits))
 	}
 	return nil
 }
@@ -236,7 +236,7 @@ func (h *Hold) Extend(ctx context.Context, life time.Duration) error {
 		case err != nil:
 			return fmt.Errorf("extending a hold: %w", err)
 		case reply.Status != remote.Allowed && !h.local:
-			return fmt.Errorf("%w: it came to its end and was given back, or Redis has lost it", limit.ErrHoldEnded)
+			return fmt.Errorf("%w: its time was over and its units were given back, or Redis has lost it", limit.ErrHoldEnded)
 		}
 	}
 	h.mu.Lock()

@@ -22,7 +22,7 @@ func (l *Limiter) HoldAll(ctx context.Context, life time.Duration, requests ...R
 	held := make([]Request, len(requests))
 	for i, q := range requests {
 		if q.Hold != 0 && q.Hold != life {
-			return nil, nil, fmt.Errorf("%w: request %d says %s where all are to be held for %s; use TakeAll", limit.ErrInvalidHold, i+1, textOf(q.Hold), textOf(life))
+			return nil, nil, fmt.Errorf("%w: request %d has a Hold of %s, but HoldAll holds all requests for %s; use TakeAll", limit.ErrInvalidHold, i+1, textOf(q.Hold), textOf(life))
 		}
 		held[i], held[i].Hold = q, life
 	}

@@ -189,6 +189,6 @@ func (l *Limiter) closeHolds(ctx context.Context) {
 			holds.lost.Add(1)
 		}
 		k.waiting = nil // so that the background goroutine sends none of them later
-		l.log.Warn("settlements", "holds could not be settled before the limiter was closed; what was held stays charged", "settlements", n)
+		l.log.Warn("settlements", "holds could not be settled before the limiter was closed; their units stay charged", "settlements", n)
 	}
 }

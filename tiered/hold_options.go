@@ -44,20 +44,20 @@ func (r *Rule) lifeOf(said time.Duration) time.Duration {
 // checkHold returns an error if the rule cannot hold units for the given life.
 func (r *Rule) checkHold(life time.Duration) error {
 	if life == LifeOfRule && r.config.holdLife == 0 {
-		return fmt.Errorf("%w: it is to last for the HoldLife of rule %q, which has none", limit.ErrInvalidHold, r.name)
+		return fmt.Errorf("%w: the call passes LifeOfRule, but rule %q has no HoldLife", limit.ErrInvalidHold, r.name)
 	}
 	if err := checkLife(r.lifeOf(life)); err != nil {
 		return err
 	}
 	if r.config.countDenied {
-		return fmt.Errorf("%w: rule %q counts what is denied", limit.ErrInvalidHold, r.name)
+		return fmt.Errorf("%w: rule %q counts denied requests (CountDenied), so it cannot hold units", limit.ErrInvalidHold, r.name)
 	}
 	return nil
 }
 
 func checkLife(life time.Duration) error {
 	if life < shortestHold || life > longestHold {
-		return fmt.Errorf("%w: it is to last %v, must be between %v and %v", limit.ErrInvalidHold, life, shortestHold, longestHold)
+		return fmt.Errorf("%w: its life is %v, must be between %v and %v", limit.ErrInvalidHold, life, shortestHold, longestHold)
 	}
 	return nil
 }

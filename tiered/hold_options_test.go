@@ -90,7 +90,7 @@ func TestHoldsOfARuleThatDoesNotSayHowLong(t *testing.T) {
 		"HoldAll": func() error { _, _, err := l.HoldAll(ctx, LifeOfRule, request); return err },
 		"Extend":  func() error { return h.Extend(ctx, LifeOfRule) },
 	} {
-		if err := call(); !errors.Is(err, limit.ErrInvalidHold) || !strings.Contains(err.Error(), `HoldLife of rule "r", which has none`) {
+		if err := call(); !errors.Is(err, limit.ErrInvalidHold) || !strings.Contains(err.Error(), `rule "r" has no HoldLife`) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -84,6 +84,66 @@ func TestHoldsAreSettled(t *testing.T) {
 	}
 }
 
+// Law 3: what was not used comes back also if units were refunded meanwhile. A log refunds the oldest units, which
+// may be those of a hold; the units of the refunded charge then count in their place.
+func TestLaw3ARefundTakesNothingFromAHold(t *testing.T) {
+	ctx, clock := context.Background(), newVirtual()
+	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), VirtualClock(clock.now))
+	for name, a := range map[string]limit.Algorithm{
+		"log": limit.SlidingLog(), "zset": limit.SlidingLogZSet(),
+		"counter": limit.SlidingCounter(16, limit.Strict), "fixed": limit.FixedWindow(),
+	} {
+		r := newRule(t, l, name, limit.PerHour(100), Use(a), Unsettled(GiveBack))
+		check := func(key, what string, want int64) {
+			t.Helper()
+			if got := left(t, r, key); got != want {
+				t.Errorf("%v: %d units are free %s, want %d", a, got, what, want)
+			}
+		}
+		refunded := func(key string, units int64) {
+			t.Helper()
+			clock.advance(time.Second)
+			d, err := r.AllowN(ctx, key, units)
+			if err == nil {
+				err = r.Refund(ctx, key, &d, units)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+
+		h := mustHold(t, r, "settled", 30, time.Minute)
+		refunded("settled", 20)
+		check("settled", "with 30 held", 70)
+		mustSettle(t, h, 5)
+		check("settled", "once 5 of 30 were used", 95)
+
+		h = mustHold(t, r, "given back", 30, 10*time.Second)
+		refunded("given back", 20)
+		clock.advance(20 * time.Second)
+		check("given back", "after the end of a hold", 100)
+		mustSettle(t, h, 5)
+		check("given back", "once 5 of those given back were used", 95)
+
+		grants, ds, err := l.TakeAll(ctx, Request{Rule: r, Key: "several", Cost: 30, Hold: time.Minute})
+		if err != nil || grants == nil {
+			t.Fatal(ds, err)
+		}
+		clock.advance(time.Second)
+		later, ds, err := l.TakeAll(ctx, Request{Rule: r, Key: "several", Cost: 20, Hold: time.Minute})
+		if err != nil || later == nil {
+			t.Fatal(ds, err)
+		}
+		refunded("several", 40)
+		check("several", "with 50 held", 50)
+		both := append(grants, later...)
+		if err := both.Settle(ctx, 4); err != nil {
+			t.Fatal(err)
+		}
+		check("several", "once 4 units of each hold were used", 92)
+	}
+}
+
 // Invalid calls return an error at once, without a trip.
 func TestHoldsThatCannotBe(t *testing.T) {
 	ctx := context.Background()

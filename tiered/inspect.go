@@ -93,7 +93,7 @@ func (r *Rule) inspected() inspect.Rule {
 		},
 	}
 	if r.config.dryRun {
-		shown.Why = "On a dry run: what is counted as denied was let go on. " + shown.Why
+		shown.Why = "On a dry run: requests counted as denied were allowed. " + shown.Why
 	}
 	shown.Errors = r.counters.failed.stats().Total()
 	for _, tier := range r.limiter.metrics.decided(r.counters) {

@@ -107,7 +107,7 @@ func start(client redis.UniversalClient, c config) (*Limiter, error) {
 		return nil, option.Invalid("the Redis client is nil")
 	}
 	if _, ring := client.(*redis.Ring); ring {
-		return nil, option.Invalid("a redis.Ring cannot hold limits: its shards change with its health, and with them what was counted; use one node, Sentinel or Cluster")
+		return nil, option.Invalid("a redis.Ring cannot hold limits: when one of its servers fails, keys move to others, which do not have their counts; use one node, Sentinel or Cluster")
 	}
 	l, err := newLimiter(client, c)
 	if err != nil {
@@ -136,7 +136,7 @@ func newLimiter(client redis.UniversalClient, c config) (*Limiter, error) {
 	}
 	l.script.HoldConnection()
 	l.script.OnForeignLibrary(func(err error) {
-		l.log.Warn("library", "a function library in Redis is not this version's; the script runs by EVALSHA instead", "error", err)
+		l.log.Warn("library", "a function library in Redis has this version's name but different code; the script runs by EVALSHA instead", "error", err)
 	})
 	l.holds.lastID.Store(rand.Uint64() / 2)
 	l.holds.pending = make(map[*outage.Shard]int)
@@ -179,7 +179,7 @@ func (l *Limiter) Rule(name string, lim limit.Limit, options ...RuleOption) (*Ru
 	defer l.mu.Unlock()
 	if known := l.rules[name]; known != nil {
 		if !known.equal(r) {
-			return nil, fmt.Errorf("%w (use ChangeRule to change it, WithLimit to hold some keys to another limit, and rulesfile.Rules.Rule for a rule of a file)", known.conflict(r, ""))
+			return nil, fmt.Errorf("%w (use ChangeRule to change the rule, WithLimit to give some keys another limit, or rulesfile.Rules.Rule to get a rule of a rules file)", known.conflict(r, ""))
 		}
 		r = known
 	}
@@ -254,7 +254,7 @@ const (
 
 // errStillInClient is the error of Close if calls are still inside the Redis client at the end of
 // closeWithin.
-var errStillInClient = errors.New("tierlimit: the limiter is closed, but the Redis client has not returned from all calls yet: Redis does not answer, and the client waits longer than the deadline (ContextTimeoutEnabled is not set, time-outs are -2, or a function of the program blocks)")
+var errStillInClient = errors.New("tierlimit: the limiter is closed, but the Redis client has not returned from all calls yet: Redis does not answer, and the client waits longer than the deadline (ContextTimeoutEnabled is not set, a time-out is -2, or a hook or OnConnect blocks)")
 
 // Close ends the limiter. Decisions that wait for Redis, and all later ones, get [limit.ErrClosed].
 // Leased units and slots are given back, and so are units that Redis grants to calls of [Rule.Wait] that
@@ -304,7 +304,7 @@ func (l *Limiter) endTrips() error {
 	awaitUntil(&l.lines.asks, l.config.deadline+chargeWithin-time.Since(began))
 	_ = l.shards.ChargeRest(soon, false)
 	if units := l.shards.Uncharged(); units > 0 {
-		l.log.Warn("uncharged", "units that were granted without Redis could not be charged there before the limiter was closed; it may grant them again", "units", units)
+		l.log.Warn("uncharged", "units that were granted without Redis could not be charged there before the limiter was closed; Redis may grant them again", "units", units)
 	}
 	l.stop()
 	l.shards.Close()

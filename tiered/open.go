@@ -97,7 +97,7 @@ func openWith(o redis.UniversalOptions, c config) (*Limiter, error) {
 		return nil, err
 	}
 	if cluster {
-		l.log.Info("behind", "the address is one of a Cluster, whose masters are all asked; set IsClusterMode to say so", "masters", len(l.shards.InUse()))
+		l.log.Info("behind", "the address belongs to a Cluster, and all of its masters are used; set IsClusterMode to avoid this message", "masters", len(l.shards.InUse()))
 	}
 	return l, nil
 }

@@ -56,7 +56,7 @@ func (r *Rule) Refund(ctx context.Context, key string, d *limit.Decision, units 
 		return nil // was allowed without a charge
 	}
 	if units < 1 || units > d.Granted {
-		return fmt.Errorf("%w: the refund is of %d units, must be between 1 and %d, which is what is left of the charge", limit.ErrInvalidRefund, units, d.Granted)
+		return fmt.Errorf("%w: the refund is %d units, must be between 1 and %d, which is what is left of the charge", limit.ErrInvalidRefund, units, d.Granted)
 	}
 	k := r.limiter.key(key)
 	charged := d.Granted

@@ -72,7 +72,7 @@ func (l *Limiter) describedRule(name string, lim limit.Limit, c ruleConfig) (*Ru
 	if lim.IsConcurrent() {
 		return l.describedSlotsRule(name, lim, c)
 	} else if c.slotTTL != 0 {
-		return nil, option.Invalid("a SlotTTL of %v for the limit %v, which has no slots; only limits of limit.Concurrent have", c.slotTTL, lim)
+		return nil, option.Invalid("a SlotTTL of %v for the limit %v, which has no slots; only concurrency limits (limit.Concurrent) have slots", c.slotTTL, lim)
 	}
 	asked := lim
 	lim, a, why, err := l.plan(name, lim, c)

@@ -94,7 +94,7 @@ func (l *Limiter) leaveOut(r *Rule, source string) {
 func (l *Limiter) checkOwn(rules []*Rule) error {
 	for _, r := range rules {
 		if r == nil || r.limiter != l {
-			return fmt.Errorf("%w: a rule that is to be put in force is nil, or belongs to another limiter", limit.ErrInvalidRule)
+			return fmt.Errorf("%w: a rule to put in force is nil, or belongs to another limiter", limit.ErrInvalidRule)
 		}
 	}
 	return nil
@@ -144,7 +144,7 @@ func (r *Rule) conflict(refused *Rule, source string) error {
 
 // Error names both rules.
 func (e *ConflictError) Error() string {
-	return fmt.Sprintf("%v: %q cannot be %s, because %s has defined it already, as %s",
+	return fmt.Sprintf("%v: %q cannot be defined as %s, because %s has already defined it as %s",
 		limit.ErrInvalidRule, e.Refused.name, e.Refused.settings(), e.by, e.InForce.settings())
 }
 

@@ -135,7 +135,7 @@ func (l *Limiter) describedSlotsRule(name string, lim limit.Limit, c ruleConfig)
 	r := &Rule{
 		limiter: l, name: name, asked: lim, limit: lim, inRedis: lim, config: c,
 		algorithm:  limit.Concurrency(),
-		why:        "units are held at the same time, and have no window.",
+		why:        "the limit is on units that are held at the same time, and has no window.",
 		capacity:   lim.Quota(),
 		mostCost:   lim.Quota(),
 		denialSalt: l.hasher.Salt(fmt.Sprint("denial ", name, " ", lim)),

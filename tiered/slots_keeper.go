@@ -248,7 +248,7 @@ func (l *Limiter) closeSlots() {
 	k.table.EndAll(l.now())
 	l.tellSlotsEnded()
 	if keys := k.table.Keys(); keys > 0 {
-		l.log.Warn("slots", "slots could not be released before the limiter was closed; they are free when their rule's SlotTTL has passed", "keys", keys)
+		l.log.Warn("slots", "slots could not be released before the limiter was closed; they become free when their rule's SlotTTL has passed", "keys", keys)
 	}
 }
 

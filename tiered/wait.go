@@ -126,7 +126,7 @@ func (q *line) askFor(ctx context.Context, w *waiter, count int64) {
 		refunds.Go(func() {
 			k := w.rule.limiter.key(w.key.said)
 			if err := w.rule.giveBack(context.WithoutCancel(ctx), &k, d.Granted, d.Granted, d.ChargedAt); err != nil {
-				w.rule.limiter.log.Warn("waited", "units for a call that no longer waits could not be given back", "error", err)
+				w.rule.limiter.log.Warn("waited", "units granted to a call that no longer waits could not be given back", "error", err)
 			}
 		})
 	}

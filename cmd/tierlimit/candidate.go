@@ -46,7 +46,7 @@ func (c candidate) limit(l limit.Limit) (limit.Limit, error) {
 	number, percent := strings.CutSuffix(c.burst, "%")
 	n, err := strconv.ParseInt(number, 10, 64)
 	if err != nil || n < 1 {
-		return l, fmt.Errorf("burst %q is not a positive number of units, nor of percent like 10%%", c.burst)
+		return l, fmt.Errorf("burst %q is neither a positive number of units nor a percentage like 10%%", c.burst)
 	}
 	if percent {
 		n = max(1, l.Quota()*min(n, math.MaxInt64/l.Quota())/100)

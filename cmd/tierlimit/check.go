@@ -10,9 +10,8 @@ import (
 
 const checkUsage = `Usage: tierlimit check FILE...
 
-Checks rules files as a service does that loads them, and says of each mistake where it
-stands and what it is: FILE:LINE:COLUMN: CAUSE. The exit status is 1 if there are any.
-No Redis is needed.
+Checks rules files like a service that loads them, and prints each mistake with its place:
+FILE:LINE:COLUMN: CAUSE. The exit status is 1 if there are any mistakes. No Redis is needed.
 `
 
 func runCheck(args []string, stdout, stderr io.Writer) error {

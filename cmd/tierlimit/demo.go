@@ -17,10 +17,10 @@ import (
 
 const demoUsage = `Usage: tierlimit demo [flags] [FILE]
 
-Plays a log of requests (as replay takes it; without FILE the built-in day), faster than
-it was recorded, against four limiters that share one Redis, and serves a page on which
-their ways to Redis can be cut and restored. Whoever reaches the page can do so. Ends
-with Ctrl-C.
+Plays a log of requests (in the formats of replay; without FILE the built-in day), faster
+than it was recorded, against four limiters that share one Redis, and serves a page on which
+everybody who can reach it can cut and restore the limiters' connections to Redis. Ctrl-C
+ends it.
 
 Flags:
 `
@@ -40,9 +40,9 @@ func parseDemoFlags(args []string, stdout io.Writer) (demoFlags, error) {
 	set := newFlags("demo")
 	limitFlag(set, &f.limit, "the limit for each key, in real time, as `QUOTA/WINDOW` (default 20/10s)")
 	f.logFlags.add(set)
-	set.IntVar(&f.speed, "speed", 120, "how many `times` as fast as recorded")
+	set.IntVar(&f.speed, "speed", 120, "play the log this many `times` as fast as it was recorded")
 	redisFlag(set, &f.redis, "")
-	set.StringVar(&f.address, "addr", "127.0.0.1:8080", "`host:port` to serve the page at; port 0 for any that is free")
+	set.StringVar(&f.address, "addr", "127.0.0.1:8080", "`host:port` to serve the page at; port 0 for any free port")
 	set.Func("host", "a host `name` to serve the page under, besides localhost and IP addresses (may be repeated)", func(s string) error {
 		f.hosts = append(f.hosts, s)
 		_, err := live.NewHosts(s)
@@ -55,7 +55,7 @@ func parseDemoFlags(args []string, stdout io.Writer) (demoFlags, error) {
 	case f.speed < demo.MinSpeed || f.speed > demo.MaxSpeed:
 		return f, usageError{fmt.Errorf("-speed %d: must be between %d and %d", f.speed, demo.MinSpeed, demo.MaxSpeed)}
 	case f.limit.IsCalendar():
-		return f, usageError{fmt.Errorf("-limit %v: the demo judges windows of a length, like 20/10s", f.limit)}
+		return f, usageError{fmt.Errorf("-limit %v: the demo needs a limit with a window of fixed length, like 20/10s", f.limit)}
 	case f.limit.IsConcurrent():
 		return f, hasWindow("demo", f.limit)
 	}

@@ -35,16 +35,16 @@ func parseFlags(set *flag.FlagSet, args []string, usage string, most int, stdout
 		return usageError{fmt.Errorf("%s (\"tierlimit %s -h\" lists the flags)", explainedFlag(set, err), set.Name())}
 	}
 	if most == 1 && set.NArg() == 1 && set.Arg(0) == "" {
-		return usageError{fmt.Errorf("the %s is empty, as a variable is that is not set", argument(usage))}
+		return usageError{fmt.Errorf("the %s is empty; is it a shell variable that is not set?", argument(usage))}
 	}
 	if set.NArg() > most {
 		if most == 0 {
 			return usageError{fmt.Errorf("%s takes flags only, got %q", set.Name(), set.Args())}
 		}
 		if most == 1 {
-			return usageError{fmt.Errorf("one %s at most, got %q (flags go before it)", argument(usage), set.Args())}
+			return usageError{fmt.Errorf("at most one %s may be given, got %q (flags go before it)", argument(usage), set.Args())}
 		}
-		return usageError{fmt.Errorf("%d arguments at most, got %q (flags go before them)", most, set.Args())}
+		return usageError{fmt.Errorf("at most %d arguments may be given, got %q (flags go before them)", most, set.Args())}
 	}
 	return nil
 }
@@ -68,7 +68,7 @@ func explainedFlag(set *flag.FlagSet, err error) string {
 		case int, int64:
 			return text + ": must be a whole number"
 		case time.Duration:
-			return text + ": must be a time like 30s or 5m"
+			return text + ": must be a duration like 30s or 5m"
 		}
 	}
 	return err.Error()
@@ -110,8 +110,8 @@ func boundFlags(set *flag.FlagSet, most *trace.Bounds) {
 			return nil
 		}
 	}
-	set.Func("max-requests", fmt.Sprintf("refuse a log of more requests than this `number` (default %d)", most.Requests), atLeastOne(&most.Requests))
-	set.Func("max-keys", fmt.Sprintf("refuse a log of more distinct keys than this `number` (default %d)", most.Keys), atLeastOne(&most.Keys))
+	set.Func("max-requests", fmt.Sprintf("refuse a log with more requests than this `number` (default %d)", most.Requests), atLeastOne(&most.Requests))
+	set.Func("max-keys", fmt.Sprintf("refuse a log with more distinct keys than this `number` (default %d)", most.Keys), atLeastOne(&most.Keys))
 }
 
 // partFlag adds a flag whose value is a part of a whole.
@@ -128,7 +128,7 @@ func part(s string) (float64, error) {
 	number, percent := strings.CutSuffix(s, "%")
 	f, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
 	if err != nil {
-		return 0, fmt.Errorf("%q is not a part of a whole like 0.05 or 5%%", s)
+		return 0, fmt.Errorf("%q is not a fraction like 0.05 or 5%%", s)
 	}
 	if percent {
 		f /= 100

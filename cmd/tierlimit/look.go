@@ -27,8 +27,8 @@ type lookFlags struct {
 
 func (f *lookFlags) add(set *flag.FlagSet) {
 	redisURLFlag(set, &f.redis, " that services use", "$REDIS_URL; one of them must be given")
-	set.StringVar(&f.prefix, "prefix", "tl", "the `prefix` of its keys, as by tiered.Prefix")
-	set.IntVar(&f.hashTags, "hash-tags", 0, "the `number` of hash tags that keys are spread over, as by tiered.HashTags")
+	set.StringVar(&f.prefix, "prefix", "tl", "the `prefix` of the keys, as set by tiered.Prefix")
+	set.IntVar(&f.hashTags, "hash-tags", 0, "the `number` of hash tags that keys are spread over, as set by tiered.HashTags")
 	set.StringVar(&f.file, "rules", "", "the rules `file` of the services, which says what limit a key has")
 	limitFlag(set, &f.limit, "the rule's limit, as `QUOTA/WINDOW`, if there is no rules file")
 }
@@ -77,7 +77,7 @@ func nodeOf(ctx context.Context, client redis.UniversalClient, key string) (redi
 // explained adds advice to an error of Redis whose cause may be the URL.
 func explained(err error) error {
 	if redis.HasErrorPrefix(err, "MOVED") {
-		return fmt.Errorf("the server is one of a Cluster: give a second address of it, as in redis://host:6379?addr=other:6379: %w", err)
+		return fmt.Errorf("the server is a node of a Cluster: give the address of a second node too, as in redis://host:6379?addr=other:6379: %w", err)
 	}
 	if err != nil && strings.Contains(err.Error(), "connection refused") {
 		return fmt.Errorf("%w: is Redis running, and is the address right?", err)

@@ -139,7 +139,7 @@ func TestShowWhatIsHeld(t *testing.T) {
 	}
 	for _, args := range [][]string{{"-limit", "10/concurrent", "jobs", "acme"}, {"jobs", "acme"}} {
 		stdout := says(t, append(flags, args...), `Redis key "tl:{acme}:jobs:slots"`, "state concurrency: a line for each process, 59 bytes", "used 7 units",
-			"units held by process free, if it is not heard of again")
+			"units held by process free, if not renewed")
 		for _, units := range []string{"3", "4"} {
 			if !regexp.MustCompile(`(?m)^  ` + units + ` +[0-9a-f]{16} +in (9m59s|10m)$`).MatchString(stdout) {
 				t.Errorf("nobody is said to hold %s units:\n%s", units, stdout)
@@ -215,7 +215,7 @@ func TestTop(t *testing.T) {
 	says(t, []string{"top", "-redis", server.URL(), "-time", "1ns", "gcra"}, "stopped after 1ns (-time), so there may be more")
 	long := strings.Repeat("long", 30)
 	charge(t, limiter.MustRule("long", limit.PerHour(10)), long, 1)
-	says(t, []string{"top", "-redis", server.URL(), "long"}, "a long key, of hash \"%#")
+	says(t, []string{"top", "-redis", server.URL(), "long"}, "a long key, with hash \"%#")
 }
 
 // For a concurrency limit, top lists the held units, even if the rule once had a rate.
@@ -240,7 +240,7 @@ func TestTopOfWhatIsInFlight(t *testing.T) {
 // An error about a surplus argument names the kind of argument, and the help does not promise a Redis.
 func TestLookingCommandsSayWhatTheyTake(t *testing.T) {
 	for _, args := range [][]string{{"top", "a", "b"}, {"demo", "a", "b"}} {
-		want := "one " + map[string]string{"top": "RULE", "demo": "FILE"}[args[0]] + " at most"
+		want := "at most one " + map[string]string{"top": "RULE", "demo": "FILE"}[args[0]]
 		if _, _, err := command(t, nil, args...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", args, err, want)
 		}

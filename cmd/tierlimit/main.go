@@ -4,9 +4,9 @@
 //	tierlimit top [flags] RULE        the fullest keys of a rule
 //	tierlimit check FILE...           check rules files, as for CI
 //	tierlimit replay [flags] [FILE]   replay an access log, algorithm by algorithm
-//	tierlimit plan [flags]            what each way to hold a limit costs, and the choice
+//	tierlimit plan [flags]            what each way to enforce a limit costs, and the choice
 //	tierlimit report [flags] [FILE]   accuracy against memory on a log, as one HTML file
-//	tierlimit demo [flags] [FILE]     a fleet, a page, and a Redis to be cut off
+//	tierlimit demo [flags] [FILE]     a page with a fleet that can be cut off from Redis
 //	tierlimit version                 which version this is
 //
 // See "tierlimit COMMAND -h".
@@ -26,15 +26,15 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 )
 
-const usage = `tierlimit shows what request limits hold, and tries them on real traffic.
+const usage = `tierlimit shows the state of request limits, and tries limits on real traffic.
 
 	tierlimit show [flags] RULE KEY   what Redis holds for a key
 	tierlimit top [flags] RULE        the fullest keys of a rule
 	tierlimit check FILE...           check rules files, as for CI
 	tierlimit replay [flags] [FILE]   replay an access log, algorithm by algorithm
-	tierlimit plan [flags]            what each way to hold a limit costs, and the choice
+	tierlimit plan [flags]            what each way to enforce a limit costs, and the choice
 	tierlimit report [flags] [FILE]   accuracy against memory on a log, as one HTML file
-	tierlimit demo [flags] [FILE]     a fleet, a page, and a Redis to be cut off
+	tierlimit demo [flags] [FILE]     a page with a fleet that can be cut off from Redis
 	tierlimit version                 which version this is
 
 "tierlimit COMMAND -h" lists a command's flags.
@@ -127,5 +127,5 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		fmt.Fprint(stdout, usage)
 		return nil
 	}
-	return usageError{fmt.Errorf("unknown command %q: \"tierlimit help\" lists those that there are", args[0])}
+	return usageError{fmt.Errorf("unknown command %q: \"tierlimit help\" lists the commands", args[0])}
 }

@@ -260,13 +260,13 @@ func TestMisuse(t *testing.T) {
 		{[]string{"report", ""}, "FILE is empty"},
 		{[]string{"replay", "-instances", "many"}, `"many" for flag -instances: must be a whole number`},
 		{[]string{"plan", "-keys", "1e6"}, `"1e6" for flag -keys: must be a whole number`},
-		{[]string{"top", "-time", "5", "r"}, "must be a time like 30s"},
+		{[]string{"top", "-time", "5", "r"}, "must be a duration like 30s"},
 		{[]string{"replay", "-algorithm", "gcra:burst="}, "the burst is missing"},
 		{[]string{"report", "-wrong", "NaN"}, "-wrong NaN"},
 		{[]string{"report", "-wrong", "-1%"}, "-wrong -0.01"},
 		{[]string{"report", "-o", ""}, "-o is empty"},
 		{[]string{"report", "-o", folder}, "directory"},
-		{[]string{"report", "-load", "poisson", "-requests", "1", "-o", filepath.Join(folder, "r.html")}, "take more"},
+		{[]string{"report", "-load", "poisson", "-requests", "1", "-o", filepath.Join(folder, "r.html")}, "use a larger number"},
 	} {
 		var misuse usageError
 		if _, _, err := command(t, nil, tc.args...); !errors.As(err, &misuse) || !strings.Contains(err.Error(), tc.words) {
@@ -304,7 +304,7 @@ func TestRequestsWithoutAKey(t *testing.T) {
 	// A log that cannot be read is refused with advice.
 	for _, log := range []string{"when,who\n2026-11-22T12:00:00Z,a\n", "2026-11-22T12:00:00Z|a\n", `{"Records":[{"eventTime":"2026-11-22T12:00:00Z"}]}`, "[", `["a"]`, "<xml/>"} {
 		_, stderr, err := command(t, strings.NewReader(log), "replay", "-")
-		if err == nil || !strings.Contains(err.Error(), "make lines of a time, a space and a key") || !strings.Contains(stderr, "left out") {
+		if err == nil || !strings.Contains(err.Error(), "convert other logs to lines of a time, a space and a key") || !strings.Contains(stderr, "left out") {
 			t.Errorf("%q: %v\n%s", log, err, stderr)
 		}
 	}

@@ -20,8 +20,8 @@ import (
 
 const planUsage = `Usage: tierlimit plan [flags]
 
-Shows what each way to hold a limit costs and what it can let through, and which one
-is chosen for what is needed.
+Shows what each way to enforce a limit costs and what it can let through, and which one
+is chosen for a need.
 
 Flags:
 `
@@ -58,7 +58,7 @@ func parsePlanFlags(args []string, stdout io.Writer) (planFlags, error) {
 	case f.holds < 0 || f.holds > 1000:
 		return f, usageError{fmt.Errorf("-holds %d: must be between 0 and 1000, which is the most that a key can have", f.holds)}
 	case f.holds > 0 && f.limit.IsConcurrent():
-		return f, usageError{fmt.Errorf("-holds %d: units of the limit %v are acquired and released, and not held by an estimate", f.holds, f.limit)}
+		return f, usageError{fmt.Errorf("-holds %d: the limit %v is a concurrency limit, whose units are held until they are released", f.holds, f.limit)}
 	}
 	f.need.NameBytes = f.nameBytes
 	if f.need.Stated() {

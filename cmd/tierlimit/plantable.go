@@ -12,7 +12,7 @@ import (
 
 // printPicks writes the choices. They come first because most people want to know them.
 func printPicks(w io.Writer, p planned, f planFlags) error {
-	fmt.Fprintf(w, "limit %s; %s, with names of %s\n\nWhat is chosen for what is needed (bytes are calculated):\n\n",
+	fmt.Fprintf(w, "limit %s; %s, with names of %s\n\nWhat is chosen for each need (bytes are calculated):\n\n",
 		p.Limit, page.Count(p.Keys, "key"), page.Count(f.nameBytes, "byte"))
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	most := "most in any window"
@@ -42,9 +42,9 @@ func printPicks(w io.Writer, p planned, f planFlags) error {
 func printCandidates(w io.Writer, p planned) error {
 	measured := p.Redis != "embedded"
 	if measured {
-		fmt.Fprintf(w, "\nMeasured on %s: bytes by MEMORY USAGE and %s, times are its CPU per call of one decision\n\n", p.Redis, "a key's share of the tables")
+		fmt.Fprintf(w, "\nMeasured on %s: bytes by MEMORY USAGE and %s, times are Redis's CPU time for a call with one decision\n\n", p.Redis, "a key's share of the tables")
 	} else {
-		fmt.Fprint(w, "\nBytes are calculated; -redis URL measures them, and Redis's time, on a real one.\n\n")
+		fmt.Fprint(w, "\nBytes are calculated; -redis URL measures them, and Redis's time, on a real Redis.\n\n")
 	}
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', tabwriter.AlignRight)
 	times := [2]string{"", ""}
@@ -72,8 +72,8 @@ func printHeld(w io.Writer, p planned, f planFlags) {
 		printDebt(w, p, f)
 	}
 	if f.limit.IsConcurrent() {
-		fmt.Fprint(w, "\nThe limit is on what is in flight. It has no window: the most is what can be held at any instant. A key\n"+
-			"takes 22 bytes for each process that holds units: at rest for one, when full for as many as there are units, 1,000 at most.\n")
+		fmt.Fprint(w, "\nThis is a concurrency limit. It has no window: the most is what can be held at any instant. A key takes\n"+
+			"22 bytes for each process that holds units: at rest one process, when full one for each unit, but 1,000 at most.\n")
 	}
 }
 
@@ -88,8 +88,8 @@ func printDebt(w io.Writer, p planned, f planFlags) {
 			log = c.WithDebt
 		}
 	}
-	fmt.Fprintf(w, "\nAs long as no hold is settled with more than was held, the most in any window is that of the table. What is more is\n"+
-		"charged although it does not fit, and later requests wait for it: a key counts up to %d units, four times the %s.\n", most, ofWhat)
+	fmt.Fprintf(w, "\nAs long as no hold is settled with more than was held, the most in any window is that of the table. Units above that\n"+
+		"are charged even if they do not fit, and later requests wait for them: a key counts up to %d units, four times the %s.\n", most, ofWhat)
 	if log > 0 {
 		bytes := plan.Candidate{Limit: f.limit, Algorithm: limit.SlidingLog()}.Bytes(log, f.nameBytes)
 		fmt.Fprintf(w, "A log counts up to %d, and then takes %d bytes.\n", log, bytes)

@@ -30,13 +30,15 @@ limiters that share one Redis, in virtual time, once per algorithm, and shows wh
 did against the textbook's exact log. Without FILE it replays a day of the NASA web server
 of 1995.
 
-The log is a web server's (Common or Combined Log Format, or W3C's with its header, as IIS
-has it), Envoy's, HAProxy's or of Amazon's load balancers and CloudFront; or has JSON, in
-lines or as an array, with a time, a host or key, a user, path, bytes and cost as far as
-there are, or such names and values as slog.TextHandler writes; or CSV whose first line
-gives its columns such names; or lines of a time (RFC 3339, or a number since 1970), a key
-and the cost, if that is not 1. Requests are sorted by their times, so parts of a log may
-come in any order, as of "zcat -f access.log* | tierlimit replay -".
+The log may be in one of these formats:
+  - that of a web server (Common or Combined Log Format, or W3C's with its header, as in IIS),
+    of Envoy, of HAProxy, of Amazon's load balancers, or of CloudFront;
+  - JSON, in lines or as an array: objects with a time, a host or key, and optionally a user,
+    path, bytes and cost; or the same names and values as slog.TextHandler writes them;
+  - CSV whose first line has these names for its columns;
+  - lines of a time (RFC 3339, or a number since 1970), a key, and the cost if it is not 1.
+Requests are sorted by their times, so parts of a log may come in any order, as in
+"zcat -f access.log* | tierlimit replay -".
 
 Flags:
 `
@@ -95,7 +97,7 @@ func hasWindow(command string, l limit.Limit) error {
 	if !l.IsConcurrent() {
 		return nil
 	}
-	return usageError{fmt.Errorf("-limit %v: it is on what is in flight, and a log does not say when requests end: %s takes limits with a window, like %d/1m; \"tierlimit plan -limit %v\" says what this one costs",
+	return usageError{fmt.Errorf("-limit %v: this is a concurrency limit, and a log does not say when requests end: %s needs a limit with a window, like %d/1m; \"tierlimit plan -limit %v\" says what this one costs",
 		l, command, l.Quota(), l)}
 }
 
@@ -104,7 +106,7 @@ func names() string {
 	for _, a := range limit.Algorithms() {
 		all = append(all, a.Name())
 	}
-	return strings.Join(all, ", ") + "; with dials, as in sliding-counter:k=60,estimate or gcra:burst=10%"
+	return strings.Join(all, ", ") + "; with parameters, as in sliding-counter:k=60,estimate or gcra:burst=10%"
 }
 
 // report is the JSON form of a replay.
@@ -292,7 +294,7 @@ func loadTrace(ctx context.Context, f logFlags, stdin io.Reader, stderr io.Write
 		return nil, fmt.Errorf("reading %s: %w", fileName(name), err)
 	}
 	if n := reader.BadLines(); n > 0 {
-		fmt.Fprintf(stderr, "%s: left out %d of %s, of no known format; the first:\n", fileName(name), n, page.Count(reader.Lines(), reader.Unit()))
+		fmt.Fprintf(stderr, "%s: left out %d of %s, whose format is not known; the first:\n", fileName(name), n, page.Count(reader.Lines(), reader.Unit()))
 		for _, bad := range reader.FirstBad() {
 			fmt.Fprintf(stderr, "  %s\n", bad)
 		}
@@ -301,13 +303,13 @@ func loadTrace(ctx context.Context, f logFlags, stdin io.Reader, stderr io.Write
 		if reader.Lines() == 0 {
 			return nil, fmt.Errorf("%s is empty", fileName(name))
 		}
-		return nil, fmt.Errorf("%s holds no request in a known format: \"tierlimit replay -h\" says which there are; of any other make lines of a time, a space and a key, or CSV whose first line names the columns time and key", fileName(name))
+		return nil, fmt.Errorf("%s has no request in a known format: \"tierlimit replay -h\" lists the formats; convert other logs to lines of a time, a space and a key, or to CSV whose first line names the columns time and key", fileName(name))
 	}
 	if tr.Unnamed > 0 {
-		fmt.Fprintf(stderr, "%s: %d of %s without a %s, counted as of one key, \"-\"\n", fileName(name), tr.Unnamed, page.Count(tr.Len(), "request"), strings.TrimSuffix(string(f.key), "+path"))
+		fmt.Fprintf(stderr, "%s: %d of %s without a %s, counted under one key, \"-\"\n", fileName(name), tr.Unnamed, page.Count(tr.Len(), "request"), strings.TrimSuffix(string(f.key), "+path"))
 	}
 	if f.cost != accesslog.CostRequests && tr.OneEach() {
-		fmt.Fprintf(stderr, "%s: each request costs 1: none says that its response had more than 1 %s\n", fileName(name), strings.TrimSuffix(string(f.cost), "s"))
+		fmt.Fprintf(stderr, "%s: each request costs 1, because the log has no response of more than 1 %s\n", fileName(name), strings.TrimSuffix(string(f.cost), "s"))
 	}
 	return tr, nil
 }
@@ -316,7 +318,7 @@ func loadTrace(ctx context.Context, f logFlags, stdin io.Reader, stderr io.Write
 func loadRequests(ctx context.Context, command string, f logFlags, stdin io.Reader, stderr io.Writer) (*trace.Trace, error) {
 	tr, err := loadTrace(ctx, f, stdin, stderr)
 	if err == nil && !tr.OneEach() {
-		return nil, fmt.Errorf("%s has costs, and %s counts each request as one: leave the costs out, or use replay", fileName(f.file), command)
+		return nil, fmt.Errorf("%s has costs, but %s counts each request as one: leave the costs out, or use replay", fileName(f.file), command)
 	}
 	return tr, err
 }

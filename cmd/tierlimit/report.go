@@ -70,19 +70,19 @@ func parseReportFlags(args []string, stdout io.Writer) (reportFlags, error) {
 func (f *reportFlags) check() error {
 	switch {
 	case f.load != nil && f.file != "":
-		return usageError{fmt.Errorf("both -load %s and the log %s: report one of them", f.load.Name, f.file)}
+		return usageError{fmt.Errorf("both -load %s and the log %s are given: give only one of them", f.load.Name, f.file)}
 	case f.requests < 1 || f.requests > 100_000_000:
 		return usageError{fmt.Errorf("-requests %d: must be between 1 and 100,000,000", f.requests)}
 	case f.find != nil && !(*f.find >= 0 && *f.find <= 1):
-		return usageError{fmt.Errorf("-find %v: must be a part between 0 and 1, or 0%% and 100%%", *f.find)}
+		return usageError{fmt.Errorf("-find %v: must be between 0 and 1, or between 0%% and 100%%", *f.find)}
 	case f.wrong != nil && !(*f.wrong >= 0 && *f.wrong <= 1):
-		return usageError{fmt.Errorf("-wrong %v: must be a part between 0 and 1, or 0%% and 100%%", *f.wrong)}
+		return usageError{fmt.Errorf("-wrong %v: must be between 0 and 1, or between 0%% and 100%%", *f.wrong)}
 	case f.limit.IsCalendar():
-		return usageError{fmt.Errorf("-limit %v: windows of the calendar are counted in one way only, there is nothing to compare", f.limit)}
+		return usageError{fmt.Errorf("-limit %v: a calendar limit can be counted in one way only, so there is nothing to compare", f.limit)}
 	case f.limit.IsConcurrent():
 		return hasWindow("report", f.limit)
 	case f.wrong != nil && f.load != nil && f.load.ForEach():
-		return usageError{fmt.Errorf("-wrong: under -load %s each configuration gets requests of its own", f.load.Name)}
+		return usageError{fmt.Errorf("-wrong: cannot be given with -load %s, because there each configuration gets requests of its own", f.load.Name)}
 	}
 	if err := canWrite(f.out); err != nil {
 		return usageError{err}
@@ -237,7 +237,7 @@ func (r *reporter) page(ctx context.Context) (page.Page, error) {
 	f := r.flags
 	first := r.traffic(r.candidates[0])
 	if first.Requests() == 0 {
-		return page.Page{}, usageError{fmt.Errorf("-requests %d: %s came to no request at all, take more", f.requests, r.source)}
+		return page.Page{}, usageError{fmt.Errorf("-requests %d: %s is empty with so few requests, use a larger number", f.requests, r.source)}
 	}
 	windows := 0
 	if f.find != nil {

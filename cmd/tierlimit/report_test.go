@@ -43,7 +43,7 @@ func TestReportOfTheBuiltInDay(t *testing.T) {
 		"30969 requests of 2365 keys", "which denies 1030", // the log
 		"<strong>sliding-counter:k=24,strict</strong>: the cheapest with never above the limit", // the choice
 		"At most 10 units can pass in any window",
-		"news.dfrc.nasa.gov", "Units granted before that: 10; and behind it, where the count starts again from nothing: 10.", // the worst window
+		"news.dfrc.nasa.gov", "Units granted before that: 10; and after it, where the count starts again from zero: 10.", // the worst window
 		"30000 requests went through a limiter", // by tier
 		"Under 14/1m, most limited",             // who would have been limited
 		"prefers-color-scheme: dark", "@media print", `name="viewport"`,
@@ -103,7 +103,7 @@ func TestReportShowsKeysReadably(t *testing.T) {
 		t.Fatal(err)
 	}
 	html := reported(t, "-find", "0.9", "-limit", "5/1m", "-redis", redistest.Shared(t).URL(), file)
-	for _, want := range []string{`&#34;a\u202eb&#34;`, ">user 17 é<", "a long key, of hash "} {
+	for _, want := range []string{`&#34;a\u202eb&#34;`, ">user 17 é<", "a long key, with hash "} {
 		if !strings.Contains(html, want) {
 			t.Errorf("%s is not in the report", want)
 		}
@@ -187,7 +187,7 @@ func TestPlanOfWhatIsHeld(t *testing.T) {
 			t.Errorf("%v: %+v", l, got)
 		}
 	}
-	says(t, []string{"plan", "-limit", "10/concurrent"}, "nothing stated concurrency 392 10", "no window", "takes 22 bytes for")
+	says(t, []string{"plan", "-limit", "10/concurrent"}, "nothing stated concurrency 392 10", "no window", "22 bytes for each process")
 	stdout := says(t, []string{"plan", "-limit", "5000/1m", "-holds", "20"}, "20 of each key take")
 	says(t, []string{"plan", "-limit", "5000/1m", "-holds", "20"}, "up to 20000 units, four times the limit",
 		fmt.Sprintf("A log counts up to 20000, and then takes %d bytes", plan.Candidate{Limit: limit.PerMinute(5000), Algorithm: limit.SlidingLog()}.Bytes(20_000, 0)))
@@ -199,18 +199,18 @@ func TestPlanOfWhatIsHeld(t *testing.T) {
 	if stdout := says(t, []string{"plan", "-limit", "5000/1m"}); strings.Contains(stdout, "four times") {
 		t.Errorf("of a limit without holds:\n%s", stdout)
 	}
-	if strings.Contains(stdout, "in flight") {
+	if strings.Contains(stdout, "concurrency limit") {
 		t.Errorf("of a limit with a window:\n%s", stdout)
 	}
 	if stdout, _, err := command(t, nil, "plan", "-json", "-limit", "5000/1m", "-holds", "20"); err != nil || !strings.Contains(stdout, fmt.Sprintf(`"holds_bytes": %d`, plan.HoldsBytes(20, 0))) || !strings.Contains(stdout, `"with_debt": 20000`) {
 		t.Errorf("%v\n%s", err, stdout)
 	}
 	for want, args := range map[string][]string{
-		"replay takes limits with a window, like 10/1m; \"tierlimit plan -limit 10/concurrent\"": {"replay", "-limit", "10/concurrent"},
-		"report takes limits with a window":          {"report", "-limit", "10/concurrent"},
-		"demo takes limits with a window":            {"demo", "-limit", "10/concurrent"},
-		"must be between 0 and 1000":                 {"plan", "-holds", "1001"},
-		"are acquired and released, and not held by": {"plan", "-holds", "1", "-limit", "10/concurrent"},
+		"replay needs a limit with a window, like 10/1m; \"tierlimit plan -limit 10/concurrent\"": {"replay", "-limit", "10/concurrent"},
+		"report needs a limit with a window":                                                      {"report", "-limit", "10/concurrent"},
+		"demo needs a limit with a window":                                                        {"demo", "-limit", "10/concurrent"},
+		"must be between 0 and 1000":                                                              {"plan", "-holds", "1001"},
+		"whose units are held until they are released":                                            {"plan", "-holds", "1", "-limit", "10/concurrent"},
 	} {
 		var misuse usageError
 		if _, _, err := command(t, nil, args...); !errors.As(err, &misuse) || !strings.Contains(err.Error(), want) {

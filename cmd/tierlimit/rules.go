@@ -62,7 +62,7 @@ func isProblem(err error) bool {
 	return ok
 }
 
-var errNoRedis = errors.New("there is no Redis to look into: give -redis URL, or set $REDIS_URL")
+var errNoRedis = errors.New("no Redis is given: use -redis URL, or set $REDIS_URL")
 
 // limitFlags are the flags that say what limit a rule has. Redis does not store every part of a limit.
 type limitFlags struct {
@@ -72,7 +72,7 @@ type limitFlags struct {
 
 func (f *limitFlags) check() error {
 	if f.file != "" && f.limit != (limit.Limit{}) {
-		return usageError{fmt.Errorf("both -rules %s and -limit %v: give one of them", f.file, f.limit)}
+		return usageError{fmt.Errorf("both -rules %s and -limit %v are given: give only one of them", f.file, f.limit)}
 	}
 	return nil
 }

@@ -21,12 +21,12 @@ const showUsage = `Usage: tierlimit show [flags] RULE KEY
        tierlimit show -rules FILE [flags] KEY
 
 Shows what Redis holds for a key under a rule, or under all rules of a rules file: how
-many units count, when they were charged and when they leave, what is out on lease or
+many units count, when they were charged and when they leave, which units are on lease or
 held, by whom and until when, and which charges after an outage were made. It only
 reads, and never goes through all keys (no SCAN).
 
-KEY is the key as the service says it, like "user 17". A service's own way to make keys,
-as of httplimit, is a part of it: see "tierlimit top", which prints keys.
+KEY is the key that the service passes to the limiter, like "user 17". Some services compose
+keys, for example with httplimit; give the composed key, as "tierlimit top" prints it.
 
 Flags:
 `
@@ -56,7 +56,7 @@ func runShow(ctx context.Context, args []string, stdout, stderr io.Writer) (err 
 	case set.NArg() == 2:
 		names = set.Args()[:1]
 	case file == nil:
-		return usageError{fmt.Errorf("the key %q, but no rule: give RULE KEY, or the rules by -rules FILE", key)}
+		return usageError{fmt.Errorf("the key %q is given without a rule: give RULE KEY, or the rules by -rules FILE", key)}
 	default:
 		names = file.names
 	}
@@ -185,7 +185,7 @@ func (k *keyShown) print(w io.Writer) error {
 	case k.broken != nil:
 		fmt.Fprintf(w, "  state        %v\n", k.broken)
 	case k.State == nil:
-		fmt.Fprint(w, "  state        none: nothing was charged, or all of it has left\n")
+		fmt.Fprint(w, "  state        none: nothing was charged, or all units have left\n")
 	default:
 		k.printState(w)
 	}
@@ -240,7 +240,7 @@ func (k *keyShown) printState(w io.Writer) {
 	if k.Expires > 0 {
 		fmt.Fprintf(w, "  expires      in %s\n", duration(k.Expires.Microseconds()))
 	} else {
-		fmt.Fprint(w, "  expires      never, which this library does not write\n")
+		fmt.Fprint(w, "  expires      never: this library does not write such keys\n")
 	}
 	if s.Offset > 0 {
 		fmt.Fprintf(w, "  clock        %s ahead of Redis's, which has stepped back\n", duration(s.Offset))

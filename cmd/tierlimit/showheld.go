@@ -18,7 +18,7 @@ func (k *keyShown) printHolders(w io.Writer) error {
 	}
 	fmt.Fprintln(w)
 	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
-	fmt.Fprintln(t, "  units\theld by process\tfree, if it is not heard of again")
+	fmt.Fprintln(t, "  units\theld by process\tfree, if not renewed")
 	shown := k.State.Holders[:min(len(k.State.Holders), mostLines)]
 	for _, h := range shown {
 		fmt.Fprintf(t, "  %d\t%016x\tin %s\n", h.Units, h.ID, duration(h.Until-k.State.Now))

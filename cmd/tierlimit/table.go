@@ -50,7 +50,7 @@ func printRow(w io.Writer, requests int, f replayFlags, r replay.Result) {
 func printFoot(w io.Writer, rep report) error {
 	for _, r := range rep.Results {
 		if r.NeverFit > 0 {
-			fmt.Fprintf(w, "\n%s: denied at any time, for a cost above the limit: %s.", r.Configuration, page.Count(r.NeverFit, "request"))
+			fmt.Fprintf(w, "\n%s: always denied, because the cost is above the limit: %s.", r.Configuration, page.Count(r.NeverFit, "request"))
 		}
 	}
 	_, err := fmt.Fprint(w, "\nWrongly: unlike the textbook's exact log. Worst window: the most units of one\nkey allowed in any window of the limit's length.\n")

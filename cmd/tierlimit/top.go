@@ -20,10 +20,10 @@ import (
 
 const topUsage = `Usage: tierlimit top [flags] RULE
 
-Lists the keys of a rule of which most units count, or are held, at the moment. It goes
-through all keys of the Redis by SCAN, and reads those of the rule, until it has seen as
-many keys or taken as long as the flags say; then it says that there may be fuller ones.
-It changes nothing.
+Lists the keys of a rule with the most units used or held at the moment. It goes through
+all keys of the Redis with SCAN, and reads those of the rule, until it has seen as many keys
+or taken as long as the flags allow; then it says that there may be fuller keys. It changes
+nothing.
 
 Flags:
 `
@@ -208,7 +208,7 @@ func (w *walk) print(out io.Writer, limitOf func(string) (limit.Limit, error)) e
 		said, whole := k.user.Said()
 		key := fmt.Sprintf("%q", said)
 		if !whole {
-			key = "a long key, of hash " + key
+			key = "a long key, with hash " + key
 		}
 		of := "-"
 		l, err := limitOf(said)

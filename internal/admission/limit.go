@@ -31,7 +31,7 @@ func (l *Limit[C, R]) RuleFor(name string, given bool, choose func(call C, key s
 		return err
 	}
 	if l.ruleFor != nil {
-		return option.Invalid("%s, but the rule is chosen already: give one RuleFor or RuleForKey", name)
+		return option.Invalid("%s was given, but another option already chooses the rule: give only one RuleFor or RuleForKey", name)
 	}
 	l.ruleFor = choose
 	return nil
@@ -62,9 +62,9 @@ func (l *Limit[C, R]) Settles() bool { return l.Settle != nil || l.ByHandler }
 func (l *Limit[C, R]) CheckSettling() error {
 	switch name := l.Rule.Name(); {
 	case l.Settle != nil && l.ByHandler:
-		return option.Invalid("limit %q has both Settle and HandlerCost, state one of them", name)
+		return option.Invalid("limit %q has both Settle and HandlerCost: give only one of them", name)
 	case l.Settles() && l.Rule.Limit().IsConcurrent():
-		return option.Invalid("limit %q has Settle or HandlerCost, but its units are given back when the handler returns", name)
+		return option.Invalid("limit %q has Settle or HandlerCost, but is a concurrency limit, whose units are given back when the handler returns", name)
 	}
 	return nil
 }
@@ -87,13 +87,13 @@ type Names []string
 func (n *Names) Add(limiter *tiered.Limiter, rule *tiered.Rule, hasKey bool) error {
 	switch {
 	case rule == nil:
-		return option.Invalid("limit %d has a rule that is nil", len(*n)+1)
+		return option.Invalid("the rule of limit %d is nil", len(*n)+1)
 	case !hasKey:
-		return option.Invalid("limit %q has a key, or a part of one, that is nil", rule.Name())
+		return option.Invalid("the key of limit %q, or a part of that key, is nil", rule.Name())
 	case !inspect.Of(limiter).Owns(rule):
-		return option.Invalid("limit %q has a rule of another limiter", rule.Name())
+		return option.Invalid("the rule of limit %q belongs to another limiter", rule.Name())
 	case slices.Contains(*n, rule.Name()):
-		return option.Invalid("two limits with rule %q: make a rule for each", rule.Name())
+		return option.Invalid("two limits use rule %q: make a rule for each", rule.Name())
 	}
 	*n = append(*n, rule.Name())
 	return nil

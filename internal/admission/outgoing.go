@@ -17,7 +17,7 @@ func CheckOutgoing(rule *tiered.Rule, whose string) error {
 		return option.Invalid("the %s's rule is nil", whose)
 	}
 	if rule.Limit().IsConcurrent() {
-		return option.Invalid("rule %q has the limit %v: outgoing calls are limited by rates only", rule.Name(), rule.Limit())
+		return option.Invalid("rule %q has the concurrency limit %v: outgoing calls can only be limited by a rate", rule.Name(), rule.Limit())
 	}
 	return nil
 }

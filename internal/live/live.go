@@ -74,7 +74,7 @@ func (s *Streams) Serve(w http.ResponseWriter, r *http.Request, done <-chan stru
 		defer func() { <-s.places }()
 	default:
 		w.Header().Set("Retry-After", "10")
-		http.Error(w, "as many pages as may be are being updated already; this one shows what was when it was loaded", http.StatusServiceUnavailable)
+		http.Error(w, "too many pages are being updated live already; this one stays as it was when it was loaded", http.StatusServiceUnavailable)
 		return
 	}
 	w.Header().Set("Content-Type", "text/event-stream")

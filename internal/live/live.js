@@ -52,7 +52,7 @@
     source.onerror = () => {
       if (source.readyState === EventSource.CLOSED) {
         source = null;
-        say("No live updates to be had: the page shows what was. Reload it to try again.");
+        say("Live updates are not available: the page shows an earlier state. Reload it to try again.");
       } else {
         say("The connection is lost; trying again.");
       }
@@ -72,7 +72,7 @@
     if (paused) disconnect("Paused."); else connect();
   });
   document.addEventListener("visibilitychange", () => {
-    if (document.hidden) disconnect(paused ? "Paused." : "Waiting to be seen."); else connect();
+    if (document.hidden) disconnect(paused ? "Paused." : "Paused while the page is hidden."); else connect();
   });
 
   // Forms with data-stay do what they do without leaving the page.
@@ -83,9 +83,9 @@
       const answer = await fetch(e.target.getAttribute("action"), {
         method: "POST", redirect: "manual", body: new URLSearchParams(new FormData(e.target, e.submitter)),
       });
-      if (answer.status >= 400) say("That was refused: " + await answer.text());
+      if (answer.status >= 400) say("The request was refused: " + await answer.text());
     } catch {
-      say("That did not get through.");
+      say("The request did not get through.");
     }
   });
 

@@ -52,7 +52,7 @@ func All() []Metric {
 	return []Metric{
 		{
 			Name:   "tierlimit_decisions_total",
-			Help:   "Decisions by rule, deciding tier (redis, local, lease, fallback, overload) and outcome (allowed, denied, held_back: not denied by this rule, but by another of the same request; of rules on a dry run would_allow, would_deny).",
+			Help:   "Decisions by rule, deciding tier (redis, local, lease, fallback, overload) and outcome (allowed; denied; held_back: denied not by this rule, but by another one of the same request; for rules on a dry run would_allow, would_deny).",
 			Labels: []string{"rule", "tier", "outcome"},
 			Read:   decisions,
 		},
@@ -71,7 +71,7 @@ func All() []Metric {
 		},
 		{
 			Name:   "tierlimit_missed_decisions_total",
-			Help:   "Decisions that Redis was to make and did not, while it was not lost, by reason (no_room: more waited than it could have decided in time; not_in_time: no answer before the deadline, or an error; own_time: no answer within the time that the program gave the call).",
+			Help:   "Decisions that Redis should have made and did not, although it was not lost, by reason (no_room: more were waiting than it could have made in time; not_in_time: no answer before the deadline, or an error; own_time: no answer within the time that the program gave the call).",
 			Labels: []string{"reason"},
 			Read: func(s *tiered.Stats, tell Tell) {
 				tell(float64(s.Missed.NoRoom), "no_room")
@@ -103,7 +103,7 @@ func All() []Metric {
 		},
 		{
 			Name: "tierlimit_breaker_state",
-			Help: "Circuit breaker: 0 closed, 1 half-open, 2 open; of a Cluster's masters, the highest.",
+			Help: "Circuit breaker: 0 closed, 1 half-open, 2 open; on a Cluster, the highest value of all masters.",
 			Kind: Gauge,
 			Read: func(s *tiered.Stats, tell Tell) {
 				highest := tiered.BreakerClosed
@@ -113,13 +113,13 @@ func All() []Metric {
 				tell(float64(highest))
 			},
 		},
-		counter("tierlimit_breaker_opened_total", "How often the circuit breaker opened, also for less than the time between two scrapes.",
+		counter("tierlimit_breaker_opened_total", "How often the circuit breaker opened, even if for less than a scrape interval.",
 			func(s *tiered.Stats) float64 { return float64(s.Outages) }),
-		gauge("tierlimit_state", "Who decides: 0 Redis, 1 the outage policies, 2 both Redis and this instance's share; of a Cluster's masters, the worst: 1, then 2.",
+		gauge("tierlimit_state", "Who decides: 0 Redis, 1 the outage policies, 2 both Redis and this instance's share; on a Cluster, the worst of all masters (1 is worse than 2).",
 			func(s *tiered.Stats) float64 { return float64(s.State) }),
 		{
 			Name:   "tierlimit_state_seconds_total",
-			Help:   "Seconds spent in each state (healthy, outage, settling); of a Cluster's masters, the worst's.",
+			Help:   "Seconds spent in each state (healthy, outage, settling); on a Cluster, in the worst state of all masters.",
 			Labels: []string{"state"},
 			Read: func(s *tiered.Stats, tell Tell) {
 				for _, state := range states {
@@ -129,7 +129,7 @@ func All() []Metric {
 		},
 		{
 			Name:   "tierlimit_shards",
-			Help:   "Masters of a Cluster by state (healthy, outage, settling); one node is one.",
+			Help:   "Masters of a Cluster by state (healthy, outage, settling); a single node counts as one.",
 			Kind:   Gauge,
 			Labels: []string{"state"},
 			Read: func(s *tiered.Stats, tell Tell) {
@@ -148,29 +148,29 @@ func All() []Metric {
 			func(s *tiered.Stats) float64 { return float64(s.UnchargedUnits) }),
 		counter("tierlimit_charged_back_units_total", "Units granted without Redis, or forgotten by it, that were charged there afterwards.",
 			func(s *tiered.Stats) float64 { return float64(s.ChargedBackUnits) }),
-		counter("tierlimit_amnesia_total", "How often Redis was found to have lost its memory, or a part of it.",
+		counter("tierlimit_amnesia_total", "How often Redis was found to have lost data, all or a part of it.",
 			func(s *tiered.Stats) float64 { return float64(s.MemoryLosses) }),
 		gauge("tierlimit_fleet_size", "Instances that share the limits, as last heard from Redis.",
 			func(s *tiered.Stats) float64 { return float64(s.FleetSize) }),
 		gauge("tierlimit_remembered_denials", "Keys whose denial is remembered in process.",
 			func(s *tiered.Stats) float64 { return float64(s.RememberedDenials) }),
-		gauge("tierlimit_leased_units", "Units that are charged in Redis and held to be spent in process.",
+		gauge("tierlimit_leased_units", "Leased units: charged in Redis, and not yet spent by this process.",
 			func(s *tiered.Stats) float64 { return float64(s.LeasedUnits) }),
 		gauge("tierlimit_open_holds", "Holds of this process that are neither settled nor cancelled.",
 			func(s *tiered.Stats) float64 { return float64(s.Holds.Open) }),
-		gauge("tierlimit_open_hold_units", "Units of those holds.",
+		gauge("tierlimit_open_hold_units", "Units of the open holds of this process.",
 			func(s *tiered.Stats) float64 { return float64(s.Holds.Units) }),
 		gauge("tierlimit_waiting_settlements", "Settlements of holds that wait for Redis.",
 			func(s *tiered.Stats) float64 { return float64(s.Holds.Unsettled) }),
 		counter("tierlimit_settlements_total", "Holds that were settled or cancelled.",
 			func(s *tiered.Stats) float64 { return float64(s.Holds.Settled) }),
-		counter("tierlimit_late_settlements_total", "Those of them that came after the end of the hold.",
+		counter("tierlimit_late_settlements_total", "Holds that were settled or cancelled after their end.",
 			func(s *tiered.Stats) float64 { return float64(s.Holds.Late) }),
-		counter("tierlimit_reclaimed_holds_total", "Those of them whose units had been given back by then.",
+		counter("tierlimit_reclaimed_holds_total", "Holds that were settled or cancelled after their units had been given back.",
 			func(s *tiered.Stats) float64 { return float64(s.Holds.Reclaimed) }),
-		counter("tierlimit_lost_settlements_total", "Settlements of holds that Redis did not know any more, or that were given up.",
+		counter("tierlimit_lost_settlements_total", "Settlements that were given up, or whose hold Redis no longer knew.",
 			func(s *tiered.Stats) float64 { return float64(s.Holds.Lost) }),
-		gauge("tierlimit_held_units", "Units of limits on what is in flight that this process holds.",
+		gauge("tierlimit_held_units", "Units of concurrency limits that this process holds.",
 			func(s *tiered.Stats) float64 { return float64(s.Slots.Units) }),
 		counter("tierlimit_lost_slots_total", "Slots that were lost before they were released: Redis could not be told in time that this process is alive.",
 			func(s *tiered.Stats) float64 { return float64(s.Slots.Lost) }),
@@ -217,7 +217,7 @@ func All() []Metric {
 		},
 		{
 			Name: "tierlimit_rules_file_last_load_successful",
-			Help: "1 if the rules file as last read is in force, 0 if it could not be loaded.",
+			Help: "1 if the rules file, as it was last read, is in force; 0 if it could not be loaded.",
 			Kind: Gauge,
 			Read: ofSources(func(s []tiered.SourceStats, tell Tell) {
 				all := 1.0

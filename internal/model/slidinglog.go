@@ -104,7 +104,8 @@ func (l *slidingLog) refund(t, stamp, _, units int64) (given int64, changed bool
 	return given, given > 0
 }
 
-// release removes units of the charge made at stamp, and no others.
+// release removes units of the charge made at stamp. Refunds remove the oldest units, which may have been these: then
+// units of the refunded charges still count in their place, and release removes the oldest as well.
 func (l *slidingLog) release(t, stamp, units int64) (given int64, changed bool) {
 	if stamp <= t-l.window {
 		return 0, false
@@ -117,6 +118,9 @@ func (l *slidingLog) release(t, stamp, units int64) (given int64, changed bool) 
 		}
 	}
 	l.entries = slices.DeleteFunc(l.entries, func(e logEntry) bool { return e.units == 0 })
+	if first := slices.IndexFunc(l.entries, func(e logEntry) bool { return e.stamp > t-l.window }); first >= 0 {
+		given += l.drop(first, units-given)
+	}
 	return given, given > 0
 }
 

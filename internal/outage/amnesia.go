@@ -135,5 +135,5 @@ func (s *Shard) forgot(since int64) {
 	if since > 0 {
 		age = time.Duration(now - since).String()
 	}
-	s.warn("amnesia", "Redis has lost its memory; this instance's own grants are charged again", "lost", age)
+	s.warn("amnesia", "Redis has lost data; this instance charges its own grants there again", "lost", age)
 }

@@ -54,7 +54,7 @@ func (s *Shard) notMet(err error) error {
 	if hint := s.all.Hint(err); hint != "" {
 		about = append(about, "hint", hint)
 	}
-	s.warn("start", "Redis cannot be reached; starting in outage mode: rules of policy Approximate grant this instance's share of their limits, all of it once cold_start has passed", about...)
+	s.warn("start", "Redis cannot be reached; starting in outage mode: rules with the policy Approximate grant this instance's share of their limits, and the whole share only after cold_start", about...)
 	s.Failed(err)
 	s.Breaker.ForceOpen(err)
 	return nil
@@ -155,7 +155,7 @@ func (s *Shard) heartbeat() {
 	}
 	if done(err); s.unheard.Load() >= int32(FleetTTL/heartbeatEvery) && s.Breaker.Closed() {
 		s.warn("unheard", "Redis decides, but heartbeats fail: other instances do not count this one, "+
-			"and it would not notice that Redis has lost its memory", "error", err)
+			"and it would not notice if Redis lost data", "error", err)
 	}
 }
 
@@ -229,7 +229,7 @@ func (s *Shard) Heartbeat(d time.Duration) error {
 		return err
 	}
 	if took > d {
-		return fmt.Errorf("%w (%v): it took %v", remote.ErrNoAnswer, d, took)
+		return fmt.Errorf("%w (%v): the heartbeat took %v", remote.ErrNoAnswer, d, took)
 	}
 	return nil
 }

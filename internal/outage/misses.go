@@ -70,7 +70,7 @@ func (s *Shard) Missed(err error) {
 		l.Counts.Missed[NotInTime].Add(1)
 	}
 	if s.misses.miss(l.Now(), s.Answered(), l.Deadline) && s.settleForLoad() {
-		s.warn("misses", "Redis often does not answer in time; until it does, this instance keeps to its share of the limits, too", "deadline", l.Deadline)
+		s.warn("misses", "Redis often does not answer in time; until it does, this instance also keeps to its share of the limits", "deadline", l.Deadline)
 	}
 }
 

@@ -184,7 +184,7 @@ func (l *Shards) inherit(old, next *routes) (receivers []*Shard) {
 }
 
 // errInherited is the reason for opening the breaker of a new shard that gets slots of a lost one.
-var errInherited = errors.New("the master that had its slots is lost")
+var errInherited = errors.New("the master that these slots came from is lost")
 
 // adopt puts a shard into the state of a shard that it gets slots from. The receiving shard settles. If
 // it is new and the other shard's master is lost, it counts as lost too. If the other shard's Redis has

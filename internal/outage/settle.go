@@ -89,7 +89,7 @@ func (s *Shard) settle(heard remote.Heard) {
 	case settled && !e.losses().any(now), s.isOver(e):
 		s.end(e, back)
 	case settled && s.endBut(e, back):
-		s.warn("lost records", "more keys were granted something without Redis than LedgerKeys has room for; rules of which records were lost go on settling for their window",
+		s.warn("lost records", "more keys got grants without Redis than LedgerKeys has room for; rules that lost records keep settling for their window",
 			"rules", e.losses().rules())
 	}
 }

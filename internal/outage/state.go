@@ -94,7 +94,7 @@ func (s *Shard) log(to State) {
 	case Outage:
 		s.warn("outage", "Redis counts as lost; decisions are made by the rules' outage policies", args...)
 	case Settling:
-		s.info("settling", "until Redis is back for good and knows of all grants, it and this instance's own record must both agree", args...)
+		s.info("settling", "until Redis is stable and knows of all grants, both Redis and this instance's share must allow a request", args...)
 	case Healthy:
 		s.info("healthy", "Redis decides again", args...)
 	}

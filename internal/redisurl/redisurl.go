@@ -24,7 +24,7 @@ var (
 	// ErrUnreadable says that something in the URL is wrong.
 	ErrUnreadable = errors.New("the Redis URL cannot be read; write it like redis://user:password@127.0.0.1:6379/0 " +
 		"or unix:///run/redis.sock, " +
-		"with what is special in a password as %23 and the like, and no line end after it (it is not shown here: it may hold a password)")
+		"with special characters of the password percent-encoded (# as %23), and no line break at the end (the URL is not shown, because it may contain a password)")
 	// ErrSeveral says that several addresses are written as one.
 	ErrSeveral = errors.New("the Redis URL has several addresses, separated by commas; give the others as addr in the query: " +
 		"redis://host:6379?addr=other:6379")

@@ -13,7 +13,7 @@ import (
 var (
 	// ErrNotRegular says that the path leads to something other than a regular file, such as a directory,
 	// a pipe or a device.
-	ErrNotRegular = errors.New("no regular file")
+	ErrNotRegular = errors.New("not a regular file")
 	// ErrTooLarge says that the file has more bytes than may be read.
 	ErrTooLarge = errors.New("the file is too large")
 )
@@ -32,7 +32,7 @@ func Read(path string, most int64) ([]byte, error) {
 		return nil, err
 	}
 	if !is.Mode().IsRegular() {
-		return nil, fmt.Errorf("%s is %w, but %v", path, ErrNotRegular, is.Mode().Type())
+		return nil, fmt.Errorf("%s is %w (its type is %v)", path, ErrNotRegular, is.Mode().Type())
 	}
 	// Some files are read again and again. With space for the whole file from the start, a large file is
 	// not copied while the buffer grows, which takes five times its size.

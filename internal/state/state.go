@@ -12,7 +12,7 @@ import (
 
 var (
 	// ErrUnknown: the value has an encoding that this version does not know.
-	ErrUnknown = errors.New("the value has an encoding that this version does not know; it may be one of a later version")
+	ErrUnknown = errors.New("the value has an encoding that this version does not know; a later version may have written it")
 	// ErrDamaged: this library cannot have written the value as it is.
 	ErrDamaged = errors.New("the value is damaged: decisions on this key fail until it is deleted or expires")
 )

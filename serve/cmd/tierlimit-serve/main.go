@@ -23,10 +23,10 @@ import (
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
-const usage = `tierlimit-serve is a rate limit service for Envoy, set by environment variables.
+const usage = `tierlimit-serve is a rate limit service for Envoy, configured by environment variables.
 
 	tierlimit-serve                             serve until SIGTERM or Ctrl-C
-	tierlimit-serve -try 'domain=d,key=value'   ask a service that runs, and show its answer
+	tierlimit-serve -try 'domain=d,key=value'   ask a running service, and show its answer
 	tierlimit-serve -check DIR                  check the configuration files of a directory
 
 Flags:
@@ -52,11 +52,11 @@ func run(ctx context.Context, args, environ []string, stdout, stderr io.Writer) 
 		fmt.Fprint(stderr, usage)
 		flags.PrintDefaults()
 	}
-	try := flags.String("try", "", "ask for `domain=DOMAIN,KEY=VALUE,...`, one descriptor; more after a ;")
-	hits := flags.Uint("hits", 0, "how many `hits` to ask for with -try (0 is 1)")
-	to := flags.String("to", "127.0.0.1:8081", "`address` of the service to ask with -try")
+	try := flags.String("try", "", "request a decision on `domain=DOMAIN,KEY=VALUE,...`; more descriptors may follow, each after a ;")
+	hits := flags.Uint("hits", 0, "how many `hits` to request with -try (0 means 1)")
+	to := flags.String("to", "127.0.0.1:8081", "`address` of the service that -try asks")
 	check := flags.String("check", "", "check the configuration files of a `directory`")
-	overlay := flags.String("overlay", "", "merge this `file` with -check, as TIERLIMIT_OVERLAY names it to a service")
+	overlay := flags.String("overlay", "", "overlay `file` to merge with -check, as TIERLIMIT_OVERLAY is for a service")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -99,7 +99,7 @@ func serveUntil(ctx context.Context, environ []string, stderr io.Writer) error {
 	}
 	if os.Getenv("GOMEMLIMIT") == "" {
 		if most := boundMemory(); most > 0 {
-			log.Info("Go's memory is bounded by the container's", "bytes", most)
+			log.Info("Go's memory limit is set to fit the container's", "bytes", most)
 		}
 	}
 	server, err := serve.Start(ctx, settings, log)

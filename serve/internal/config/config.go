@@ -68,7 +68,7 @@ func Load(ctx context.Context, files []File, mergeDomains bool, overlay *Overlay
 			domain = newNode()
 			c.domains[r.domain] = domain
 		case !mergeDomains:
-			p.addf(r.at, "domain %q is in another file already (MERGE_DOMAIN_CONFIG merges them)", r.domain)
+			p.addf(r.at, "domain %q is also in another file (set MERGE_DOMAIN_CONFIG=true to merge them)", r.domain)
 			continue
 		}
 		c.add(domain, r.descriptors, r.domain, overlay, p)
@@ -95,7 +95,7 @@ func (c *Config) add(to *node, descriptors []descriptor, path string, overlay *O
 		}
 		own := path + "." + name
 		if to.children[name] != nil {
-			p.addf(d.at, "descriptor %q comes twice", own)
+			p.addf(d.at, "descriptor %q is defined twice", own)
 			continue
 		}
 		child := newNode()
@@ -106,7 +106,7 @@ func (c *Config) add(to *node, descriptors []descriptor, path string, overlay *O
 		}
 		if d.shareThreshold {
 			if child.shared = child.patterned; child.shared == "" {
-				p.addf(d.at, "share_threshold is set on %q, must be on one with a * in its value", name)
+				p.addf(d.at, "share_threshold is set on %q, must be on a descriptor with a * in its value", name)
 			}
 		}
 		if d.limit != nil {
@@ -114,7 +114,7 @@ func (c *Config) add(to *node, descriptors []descriptor, path string, overlay *O
 			child.limit = p.limit(d, own)
 			c.limits = append(c.limits, child.limit)
 		} else if d.shadow || d.quota {
-			p.warnf(d.at, "shadow_mode and quota_mode mean nothing on %q, which has no rate_limit", own)
+			p.warnf(d.at, "shadow_mode and quota_mode have no effect on %q, which has no rate_limit", own)
 		}
 		to.children[name] = child
 		c.add(child, d.descriptors, own, overlay, p)

@@ -54,7 +54,7 @@ type Terms struct {
 func (l *Limit) Problem(err error) *Problem {
 	what := err.Error()
 	if l.Overlay != (Place{}) {
-		what += " (with what " + l.Overlay.String() + " says of it)"
+		what += " (with the overlay entry at " + l.Overlay.String() + ")"
 	}
 	return &Problem{Place: l.At, What: what, Err: err}
 }

@@ -236,10 +236,10 @@ func TestMergedDomains(t *testing.T) {
 			t.Errorf("%s: %+v", asked, l)
 		}
 	}
-	if _, err := Load(t.Context(), files, false, nil); err == nil || !strings.HasPrefix(err.Error(), `b.yaml:1:1: domain "d" is in another file already`) {
+	if _, err := Load(t.Context(), files, false, nil); err == nil || !strings.HasPrefix(err.Error(), `b.yaml:1:1: domain "d" is also in another file`) {
 		t.Error(err)
 	}
-	if _, err := Load(t.Context(), append(files, files[0]), true, nil); err == nil || !strings.Contains(err.Error(), `descriptor "d.k2" comes twice`) {
+	if _, err := Load(t.Context(), append(files, files[0]), true, nil); err == nil || !strings.Contains(err.Error(), `descriptor "d.k2" is defined twice`) {
 		t.Error(err)
 	}
 }
@@ -310,11 +310,11 @@ domain: e
 	}
 	got := strings.Join(c.Warnings, "\n")
 	for _, want := range []string{
-		`f.yaml:17:1: this is a second document, which is not read`,
-		`f.yaml:3:1: field "unit" means nothing in the file`,
-		`f.yaml:8:58: field "shadow_mode" means nothing in rate_limit`,
-		`f.yaml:14:32: field "key" comes twice; the last one counts`,
-		`f.yaml:14:5: shadow_mode and quota_mode mean nothing on "d.n", which has no rate_limit`,
+		`f.yaml:17:1: a second document begins here; only the first one is read`,
+		`f.yaml:3:1: field "unit" has no effect in the file`,
+		`f.yaml:8:58: field "shadow_mode" has no effect in rate_limit`,
+		`f.yaml:14:32: field "key" is set twice; the last one counts`,
+		`f.yaml:14:5: shadow_mode and quota_mode have no effect on "d.n", which has no rate_limit`,
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("no warning %s in\n%s", want, got)
@@ -340,7 +340,7 @@ descriptors:
 // Whatever follows a file's first document is not read.
 func TestBrokenSecondDocument(t *testing.T) {
 	c := load(t, "domain: d\n---\n[")
-	if want := "f.yaml:3:1: what is behind the first document is not read; this is not YAML: did not find expected node content"; !slices.Equal(c.Warnings, []string{want}) {
+	if want := "f.yaml:3:1: everything after the first document is ignored; the file is not valid YAML: did not find expected node content"; !slices.Equal(c.Warnings, []string{want}) {
 		t.Errorf("%q", c.Warnings)
 	}
 }

@@ -74,9 +74,9 @@ func (p *problems) overlayEntry(n *yaml.Node) overlayEntry {
 	e.parts = strings.Split(e.match, "*")
 	switch {
 	case e.match == "":
-		p.addf(n, "an entry of limits has no match: the path of a limit as -check and /rlconfig show it, with * for anything")
+		p.addf(n, "an entry of limits has no match, must have the path of a limit as -check and /rlconfig show it (* stands for any text)")
 	case fields == 0:
-		p.addf(n, "an entry of limits says nothing, must have some of %s", strings.ReplaceAll(inTerms, " ", ", "))
+		p.addf(n, "an entry of limits has nothing but a match, must have at least one of %s", strings.ReplaceAll(inTerms, " ", ", "))
 	case e.says.windowAt != nil && e.says.multiplier > 0:
 		p.addf(e.says.windowAt, "an entry of limits has both a window and a unit_multiplier, choose one of them")
 	}
@@ -121,7 +121,7 @@ func (o *Overlay) unused(limits []*Limit) (warnings []string) {
 	}
 	for i := range o.entries {
 		if e := &o.entries[i]; !used[e.at] && len(warnings) < mostProblems {
-			warnings = append(warnings, fmt.Sprintf("%v: match %q means nothing: there is no such limit, or another entry or its own configuration goes before", e.at, e.match))
+			warnings = append(warnings, fmt.Sprintf("%v: match %q has no effect: no limit has such a path, or those that do are set by an earlier entry or by their own configuration", e.at, e.match))
 		}
 	}
 	return warnings

@@ -71,7 +71,7 @@ descriptors:
 	if unit, m := limits[1].Current.GetUnit().String(), limits[1].Current.GetUnitMultiplier().GetValue(); unit != "SECOND" || m != 90 {
 		t.Errorf("answers show %d of %s", m, unit)
 	}
-	if len(c.Warnings) != 1 || !strings.HasPrefix(c.Warnings[0], `o.yaml:7:5: match "nobody" means nothing: `) {
+	if len(c.Warnings) != 1 || !strings.HasPrefix(c.Warnings[0], `o.yaml:7:5: match "nobody" has no effect: `) {
 		t.Errorf("%q", c.Warnings)
 	}
 	if dump := dumped(t, c); !strings.Contains(dump, "shop.rest: unit=DAY requests_per_unit=5, shadow_mode: false, quota_mode: false, outage: allow, overlay: o.yaml:6:5\n") {
@@ -83,7 +83,7 @@ descriptors:
 func TestOverlayThatDoesNotFit(t *testing.T) {
 	o := overlay(t, `limits: [{match: "*", unit_multiplier: 400}]`)
 	_, err := Load(t.Context(), []File{{"f.yaml", []byte("domain: d\ndescriptors:\n  - {key: k, rate_limit: {unit: day, requests_per_unit: 5}}")}}, false, o)
-	if err == nil || !strings.HasPrefix(err.Error(), "f.yaml:3:26: ") || !strings.HasSuffix(err.Error(), "(with what o.yaml:1:10 says of it)") {
+	if err == nil || !strings.HasPrefix(err.Error(), "f.yaml:3:26: ") || !strings.HasSuffix(err.Error(), "(with the overlay entry at o.yaml:1:10)") {
 		t.Error(err)
 	}
 }
@@ -92,21 +92,21 @@ func TestOverlayThatDoesNotFit(t *testing.T) {
 func TestBrokenOverlays(t *testing.T) {
 	for name, c := range map[string]struct{ text, want string }{
 		"empty":              {"", `:1:1: the file is empty, must have limits`},
-		"not YAML":           {"limits: [", `this is not YAML`},
+		"not YAML":           {"limits: [", `the file is not valid YAML`},
 		"a list":             {"- match: x", `:1:1: the file is a list`},
 		"a configuration":    {"domain: d", `:1:1: unknown field "domain", must be one of limits`},
 		"an entry of text":   {"limits: [x]", `:1:10: an entry of limits is "x"`},
 		"no match":           {"limits: [{outage: deny}]", `:1:10: an entry of limits has no match`},
-		"nothing":            {"limits: [{match: x}]", `:1:10: an entry of limits says nothing`},
+		"nothing":            {"limits: [{match: x}]", `:1:10: an entry of limits has nothing but a match`},
 		"unit":               {"limits: [{match: x, unit: day}]", `:1:21: unknown field "unit"`},
 		"requests_per_unit":  {"limits: [{match: x, requests_per_unit: 1}]", `:1:21: unknown field "requests_per_unit"`},
-		"twice":              {"limits: [{match: x, outage: deny, outage: allow}]", `:1:35: field "outage" comes twice`},
+		"twice":              {"limits: [{match: x, outage: deny, outage: allow}]", `:1:35: field "outage" is set twice`},
 		"algorithm":          {"limits: [{match: x, algorithm: y}]", `:1:32: tierlimit: invalid algorithm`},
 		"algorithm and need": {"limits: [{match: x, algorithm: gcra, need: {above: 0}}]", `:1:10: an entry of limits has both an algorithm and a need`},
 		"lease":              {"limits: [{match: x, lease: 5}]", `:1:10: lease needs an algorithm`},
-		"burst":              {"limits: [{match: x, algorithm: sliding-log, burst: 5}]", `:1:10: burst is of algorithm gcra only`},
+		"burst":              {"limits: [{match: x, algorithm: sliding-log, burst: 5}]", `:1:10: burst is set, but only the algorithm gcra has a burst`},
 		"window and units":   {"limits: [{match: x, window: 5s, unit_multiplier: 2}]", `:1:29: an entry of limits has both a window`},
-		"second document":    {"limits: []\n---\nlimits: []", `this is a second document`},
+		"second document":    {"limits: []\n---\nlimits: []", `a second document begins here`},
 		"too many":           {"limits: [" + strings.Repeat("{match: x, outage: deny}, ", mostOverlayEntries+1) + "]", `:1:1: limits has 1001 entries, must have at most 1000`},
 	} {
 		_, err := LoadOverlay(File{"o.yaml", []byte(c.text)})

@@ -85,7 +85,7 @@ var known = func() map[string]bool {
 // fields calls read with each field of a mapping that belongs there, and reports the others.
 func (p *problems) fields(n *yaml.Node, what, names string, read func(name string, value *yaml.Node)) {
 	if n.Kind != yaml.MappingNode {
-		p.addf(n, "%s is %s, must be fields, each NAME: VALUE", what, kindOf(n))
+		p.addf(n, "%s is %s, must be a mapping (NAME: VALUE)", what, kindOf(n))
 		return
 	}
 	// envoyproxy/ratelimit ignores some mistakes in fields that it has itself, so they are only warnings there.
@@ -98,21 +98,21 @@ func (p *problems) fields(n *yaml.Node, what, names string, read func(name strin
 			p.addf(name, "a field's name is %s, must be text", kindOf(name))
 			continue
 		case seen[name.Value] != nil && strict:
-			p.addf(name, "field %q comes twice", name.Value)
+			p.addf(name, "field %q is set twice", name.Value)
 		case seen[name.Value] != nil:
-			p.warnf(name, "field %q comes twice; the last one counts", name.Value)
+			p.warnf(name, "field %q is set twice; the last one counts", name.Value)
 		}
 		seen[name.Value] = name
 		switch belongs := containsWord(names, name.Value); {
 		case belongs:
 		case known[name.Value] && !strict:
-			p.warnf(name, "field %q means nothing in %s", name.Value, what)
+			p.warnf(name, "field %q has no effect in %s", name.Value, what)
 		default:
 			p.addf(name, "unknown field %q, must be one of %s", name.Value, strings.ReplaceAll(names, " ", ", "))
 		}
 		if value.Kind == yaml.ScalarNode && name.Value != "metadata" && names != inNeed {
 			if value.ShortTag() == "!!float" { // a date is text
-				p.addf(value, "%s is %s, which YAML takes for a float: write it in quotes", name.Value, shown(value))
+				p.addf(value, "%s is %s, which YAML reads as a float: write it in quotes", name.Value, shown(value))
 			}
 		}
 	}
@@ -171,7 +171,7 @@ func (p *problems) descriptors(n *yaml.Node) []descriptor {
 	var all []descriptor
 	for _, element := range p.list(n, "descriptors") {
 		if element.Kind != yaml.MappingNode {
-			p.addf(element, "a descriptor is %s, must be fields, each NAME: VALUE", kindOf(element))
+			p.addf(element, "a descriptor is %s, must be a mapping (NAME: VALUE)", kindOf(element))
 			continue
 		}
 		all = append(all, p.descriptor(element))
@@ -216,7 +216,7 @@ func (p *problems) descriptor(n *yaml.Node) descriptor {
 func (p *problems) rateLimit(n *yaml.Node) *rateLimit {
 	l := &rateLimit{at: n}
 	if n.Kind != yaml.MappingNode {
-		p.addf(n, "rate_limit is %s, must be fields, each NAME: VALUE", kindOf(n))
+		p.addf(n, "rate_limit is %s, must be a mapping (NAME: VALUE)", kindOf(n))
 		return nil
 	}
 	p.fields(n, "rate_limit", inRateLimit, func(name string, value *yaml.Node) {
@@ -250,10 +250,10 @@ func (p *problems) rateLimit(n *yaml.Node) *rateLimit {
 func (p *problems) ownFieldsTogether(l *rateLimit, what string) {
 	n := l.at
 	if l.burst > 0 && (l.terms.Algorithm.IsAutomatic() || !l.terms.Algorithm.Same(limit.GCRA())) {
-		p.addf(n, "burst is of algorithm gcra only")
+		p.addf(n, "burst is set, but only the algorithm gcra has a burst")
 	}
 	if l.terms.Lease > 0 && !l.terms.Counted {
-		p.addf(n, "lease needs an algorithm or a need beside it: what counts denied requests has no leases")
+		p.addf(n, "lease needs an algorithm or a need beside it: without them denied requests are counted, and leases are not possible")
 	}
 	if !l.terms.Algorithm.IsAutomatic() && l.terms.Need.Stated() {
 		p.addf(n, "%s has both an algorithm and a need, choose one of them", what)
@@ -313,7 +313,7 @@ func (p *problems) need(n *yaml.Node) plan.Need {
 	part := func(value *yaml.Node, name string) plan.Tolerance {
 		var part float64
 		if err := value.Decode(&part); err != nil {
-			p.addf(value, "%s is %s, must be a part like 0 or 0.1", name, shown(value))
+			p.addf(value, "%s is %s, must be a fraction like 0 or 0.1", name, shown(value))
 		}
 		return plan.AtMost(part)
 	}
@@ -352,7 +352,7 @@ func (p *problems) metadata(n *yaml.Node) *structpb.Struct {
 		return nil
 	}
 	if n.Kind != yaml.MappingNode {
-		p.addf(n, "metadata is %s, must be fields, each NAME: VALUE", kindOf(n))
+		p.addf(n, "metadata is %s, must be a mapping (NAME: VALUE)", kindOf(n))
 		return nil
 	}
 	value := p.anything(n)
@@ -422,7 +422,7 @@ func (p *problems) limit(d *descriptor, path string) *Limit {
 		p.addf(l.unitAt, "an unlimited rate_limit has unit %q, must have none", l.unit)
 		return result
 	case l.unlimited && l.own != nil:
-		p.addf(l.own, "an unlimited rate_limit says how to count")
+		p.addf(l.own, "an unlimited rate_limit must not set how to count")
 		return result
 	case l.unlimited:
 		return result

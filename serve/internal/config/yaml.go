@@ -37,10 +37,10 @@ func parse(text []byte, p *problems) *yaml.Node {
 		return nil
 	}
 	if err := decoder.Decode(&second); err == nil {
-		p.warnf(&second, "this is a second document, which is not read")
+		p.warnf(&second, "a second document begins here; only the first one is read")
 	} else if !errors.Is(err, io.EOF) {
 		behind := notYAML(p.file, err)
-		p.warnf(&yaml.Node{Line: behind.Line, Column: behind.Column}, "what is behind the first document is not read; %s", behind.What)
+		p.warnf(&yaml.Node{Line: behind.Line, Column: behind.Column}, "everything after the first document is ignored; %s", behind.What)
 	}
 	if len(document.Content) == 0 {
 		return nil
@@ -64,7 +64,7 @@ func notYAML(file string, err error) *Problem {
 		}
 		text = text[len(m[0]):]
 	}
-	return &Problem{Place: at, What: "this is not YAML: " + text, Err: err}
+	return &Problem{Place: at, What: "the file is not valid YAML: " + text, Err: err}
 }
 
 // expansion replaces aliases by their nodes and merges mappings ("<<"), within bounds: a few lines of aliases can
@@ -80,7 +80,7 @@ func (x *expansion) expand(n *yaml.Node, depth int) *yaml.Node {
 	if x.failed || depth > maxDepth || x.nodes > maxNodes {
 		if !x.failed {
 			x.failed = true
-			x.problems.addf(n, "lists, fields and aliases lie too deep in each other (at most %d deep, %d in all)", maxDepth, maxNodes)
+			x.problems.addf(n, "lists, fields and aliases are nested too deep, or are too many (at most %d levels, %d in all)", maxDepth, maxNodes)
 		}
 		return n
 	}

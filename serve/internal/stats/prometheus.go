@@ -64,10 +64,10 @@ var (
 	timeDesc     = prometheus.NewDesc("ratelimit_service_response_time_seconds", "Duration of calls.", []string{"grpc_method"}, nil)
 	successDesc  = prometheus.NewDesc("ratelimit_service_config_load_success", "Configurations loaded.", nil, nil)
 	failureDesc  = prometheus.NewDesc("ratelimit_service_config_load_error", "Configurations that could not be loaded.", nil, nil)
-	shadowDesc   = prometheus.NewDesc("ratelimit_service_global_shadow_mode", "Requests over a limit that the global shadow mode let go on.", nil, nil)
+	shadowDesc   = prometheus.NewDesc("ratelimit_service_global_shadow_mode", "Requests over a limit that the global shadow mode allowed.", nil, nil)
 	notFoundDesc = prometheus.NewDesc("ratelimit_service_domain_not_found", "Descriptors of domains that are not configured.", nil, nil)
-	degradedDesc = prometheus.NewDesc("tierlimit_serve_degraded_total", "Requests of which a descriptor was decided without Redis.", nil, nil)
-	leftOutDesc  = prometheus.NewDesc("tierlimit_serve_dynamic_names_left_out_total", "Hits counted under their descriptor's name, because too many names tell values.", nil, nil)
+	degradedDesc = prometheus.NewDesc("tierlimit_serve_degraded_total", "Requests with a descriptor that was decided without Redis.", nil, nil)
+	leftOutDesc  = prometheus.NewDesc("tierlimit_serve_dynamic_names_left_out_total", "Hits counted under their descriptor's name without the value, because too many names contain values.", nil, nil)
 )
 
 // series is a counter that sums all paths with the same first two descriptors.

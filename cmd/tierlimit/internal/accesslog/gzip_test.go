@@ -62,7 +62,7 @@ func TestGzipCutAnywhere(t *testing.T) {
 			}
 			read = i
 		}
-		if !errors.Is(err, io.ErrUnexpectedEOF) || !strings.Contains(err.Error(), "gzip ended early") {
+		if !errors.Is(err, io.ErrUnexpectedEOF) || !strings.Contains(err.Error(), "gzip data ended early") {
 			t.Fatalf("cut at %d of %d: %v", cut, len(whole), err)
 		}
 		if log != nil && log.BadLines() > 0 {

@@ -71,7 +71,7 @@ func (l *lines) begin() error {
 		if !bytes.HasPrefix(start, []byte(other.magic)) || other.magic == "BZh" && !bytes.HasSuffix(start, []byte("1AY")) {
 			continue
 		}
-		return fmt.Errorf("access log: it is %s, and only plain text in UTF-8 and gzip are read: convert it first, as with %q", other.what, other.remedy)
+		return fmt.Errorf("access log: the file is %s, and only plain text in UTF-8 and gzip can be read: convert it first, for example with %q", other.what, other.remedy)
 	}
 	start, _ = l.in.Peek(64)
 	l.objects = holdsObjects(start)
@@ -127,7 +127,7 @@ func (l *lines) explain(err error) error {
 	case errors.Is(err, io.EOF):
 		return io.EOF
 	case l.gzipped && errors.Is(err, io.ErrUnexpectedEOF):
-		return fmt.Errorf("access log: the gzip ended early, after %d whole lines: the file was cut off or is still being written: %w", l.read, err)
+		return fmt.Errorf("access log: the gzip data ended early, after %d complete lines: the file was cut off or is still being written: %w", l.read, err)
 	}
-	return fmt.Errorf("access log: cannot be read on after %d whole lines: %w", l.read, err)
+	return fmt.Errorf("access log: reading failed after %d complete lines: %w", l.read, err)
 }

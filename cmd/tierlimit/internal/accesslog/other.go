@@ -11,9 +11,9 @@ import (
 
 // The causes of a bad line in other formats than that of parse.
 const (
-	badJSON      = "begins like JSON, but is no object of it"
-	noJSONTime   = `no "time" in the JSON, or none like 2006-01-02T15:04:05Z or seconds since 1970`
-	noColumnTime = `no time in the columns that the header names, or none like 2006-01-02T15:04:05Z or seconds since 1970`
+	badJSON      = "begins like JSON, but is not a JSON object"
+	noJSONTime   = `the JSON has no "time", or none like 2006-01-02T15:04:05Z or seconds since 1970`
+	noColumnTime = `the columns that the header names have no time, or none like 2006-01-02T15:04:05Z or seconds since 1970`
 	badCost      = "the cost is not a whole number of at least 1"
 )
 

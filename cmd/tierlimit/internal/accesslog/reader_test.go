@@ -105,7 +105,7 @@ func TestReadErrorIsReturnedAndStays(t *testing.T) {
 	broken := errors.New("disk on fire")
 	in := io.MultiReader(strings.NewReader(good+"\n"+good[:30]), iotest.ErrReader(broken))
 	log, requests, err := readAll(t, in)
-	if !errors.Is(err, broken) || !strings.Contains(err.Error(), "after 1 whole lines") {
+	if !errors.Is(err, broken) || !strings.Contains(err.Error(), "after 1 complete lines") {
 		t.Errorf("error is %v", err)
 	}
 	if len(requests) != 1 || log.BadLines() != 0 {

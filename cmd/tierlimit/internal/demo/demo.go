@@ -92,7 +92,7 @@ type pace struct{ second, deadline time.Duration }
 
 func start(c Config, p pace) (*Demo, error) {
 	if c.Limit.IsCalendar() {
-		return nil, fmt.Errorf("the limit %v is of the calendar; the demo judges windows of a length, as in 20/10s", c.Limit)
+		return nil, fmt.Errorf("the limit %v is a calendar limit; the demo needs a window of fixed length, as in 20/10s", c.Limit)
 	}
 	d := &Demo{trace: c.Trace, limit: c.Limit, redis: c.Redis, prefix: "tierlimit-demo-" + strings.ToLower(rand.Text()[:12]), judge: newJudge(c.Limit), places: make(chan struct{}, underWay)}
 	if err := d.SetSpeed(c.Speed); err != nil {

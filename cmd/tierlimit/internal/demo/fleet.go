@@ -49,7 +49,7 @@ func (in *instance) start(c Config, prefix string, size int, deadline time.Durat
 		return net.DialTimeout(c.Redis.Network, c.Redis.Addr, time.Second)
 	})
 	if err != nil {
-		return fmt.Errorf("an instance's way to Redis: %w", err)
+		return fmt.Errorf("an instance's connection to Redis: %w", err)
 	}
 	through := *c.Redis
 	through.Network, through.Addr, through.Dialer = "tcp", in.wire.addr(), nil

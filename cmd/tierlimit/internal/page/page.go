@@ -76,7 +76,7 @@ var page = template.Must(template.New("page").Funcs(template.FuncMap{"percent": 
 // the writing direction of the text after them. Of a long key, a trace has only a hash.
 func shownKey(key string) string {
 	if said, whole := remote.UserKey(key).Said(); !whole {
-		return "a long key, of hash " + said
+		return "a long key, with hash " + said
 	}
 	if quoted := strconv.Quote(key); !utf8.ValidString(key) || strings.ContainsFunc(key, func(r rune) bool { return !strconv.IsPrint(r) }) {
 		return quoted

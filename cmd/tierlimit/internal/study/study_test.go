@@ -94,7 +94,7 @@ func TestWorstWindow(t *testing.T) {
 		units     int64
 		words     string
 	}{
-		"fixed":    {limit.FixedWindow(), 20, "Units granted before that: 10; and behind it, where the count starts again from nothing: 10."},
+		"fixed":    {limit.FixedWindow(), 20, "Units granted before that: 10; and after it, where the count starts again from zero: 10."},
 		"estimate": {limit.SlidingCounter(4, limit.Estimate), 19, "10 of the window's units lay in its oldest sub-window"},
 		"gcra":     {limit.GCRA(), 19, "burst of 10 units"},
 		"strict":   {limit.SlidingCounter(4, limit.Strict), 10, "The fullest held 10 of 10"},

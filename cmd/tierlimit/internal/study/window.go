@@ -97,13 +97,13 @@ func (w Window) explain() string {
 		return fmt.Sprintf("No window held more than the limit. The fullest held %d of %d.", w.Worst.Units, w.Limit.Quota())
 	case w.Algorithm.Same(limit.FixedWindow()):
 		before, boundary := w.aroundBoundary()
-		return fmt.Sprintf("A window of the algorithm's own ended at %s. Units granted before that: %d; and behind it, where the count starts again from nothing: %d. Together that is %d above the limit within one window's length.",
+		return fmt.Sprintf("A window of the algorithm's own ended at %s. Units granted before that: %d; and after it, where the count starts again from zero: %d. Together that is %d above the limit within one window's length.",
 			clock(boundary), before, w.Worst.Units-before, over)
 	case w.Algorithm.Same(limit.GCRA()):
 		return fmt.Sprintf("The key had a burst of %d units to use at once, and units returned evenly at the limit's rate while the window lasted. Burst and returned units together were %d above the limit.", w.Limit.Burst(), over)
 	}
 	oldest := w.inOldest()
-	return fmt.Sprintf("%d of the window's units lay in its oldest sub-window, which was by then counted in part only, as if they lay evenly in it; but they lay late in it, so nearly all were less than a window old. That let %d too many pass.", oldest, over)
+	return fmt.Sprintf("%d of the window's units lay in its oldest sub-window, which by then was counted only in part, as if its units were spread evenly; but they came late in it, so nearly all were less than a window old. That let %d too many pass.", oldest, over)
 }
 
 // grants returns the times of the grants in the window.

@@ -26,11 +26,11 @@ type Load struct {
 // Loads are all loads.
 var Loads = []Load{
 	{Name: "poisson", Words: "independent requests of up to 100 keys, from a fifth of the limit to twice as much", generate: poisson},
-	{Name: "boundary", Words: "20 keys that send the whole limit right before the end of every third window, and again right behind it", generate: boundary},
+	{Name: "boundary", Words: "20 keys that send the whole limit right before the end of every third window, and again right after it", generate: boundary},
 	{Name: "on-off", Words: "up to 50 keys that send for half a window at four times the limit's rate, and then pause for a window or so", generate: onOff},
 	{Name: "flash-crowd", Words: "up to 200 keys at a third of the limit, all of which send six times as much in the middle fifth of the time", generate: flashCrowd},
 	{Name: "abuser", Words: "up to 100 keys at a third of the limit, and one that sends half of all requests", generate: abuser},
-	{Name: "adversary", Words: "against each configuration someone who knows it and sends what lets most through in one window", adverse: true},
+	{Name: "adversary", Words: "for each configuration, an attacker who knows it and sends whatever lets most through in one window", adverse: true},
 }
 
 // Names lists the names of all loads.
