@@ -12,13 +12,18 @@ import (
 // Intervals of 20 ms and 50 ms take no less processor time.
 const guardEvery = 10 * time.Millisecond
 
-// guard is a timer that runs while waits end of which the scheduler is not told. It keeps the monitor thread, which
-// sleeps until the process's next timer, from sleeping for long. It stops by itself if no such wait has ended for a
-// while; then the scheduler is told of the next one.
+// guard is a timer that runs while waits end often and the scheduler is not told of their ends. It keeps the monitor
+// thread, which sleeps until the process's next timer, from sleeping for long. It stops by itself if no such wait
+// has ended for a while. For waits that end seldom it is not started, and the scheduler is told of each: to wake up
+// for the timer costs as much as that.
 type guard struct {
 	timer *time.Timer
 	state atomic.Uint32
+	told  atomic.Int64 // when the scheduler was last told of the end of a wait, since started
 }
+
+// started is a time before any wait.
+var started = time.Now()
 
 // States of the guard.
 const (
@@ -43,13 +48,19 @@ func (g *guard) begin() (tell bool) {
 	switch {
 	case g.state.Load() == used, g.state.CompareAndSwap(idle, used):
 		return false
-	case inBubble():
+	case inBubble(), !g.isOften():
 		return true
 	case g.state.CompareAndSwap(off, used):
 		g.timer.Reset(guardEvery) // before the monitor thread goes to sleep again
 		return true
 	}
 	return false // another call has just told the scheduler
+}
+
+// isOften reports whether the scheduler was told of the end of another wait shortly before.
+func (g *guard) isOften() bool {
+	now := int64(time.Since(started))
+	return now-g.told.Swap(now) < int64(guardEvery)
 }
 
 // inBubble reports whether it is called in a bubble of testing/synctest. The timer would be set by the bubble's

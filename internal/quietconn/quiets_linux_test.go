@@ -84,8 +84,10 @@ func usage(t *testing.T) (u syscall.Rusage) {
 // soon.
 func TestSchedulerIsToldSeldom(t *testing.T) {
 	g := newGuard()
-	if !g.begin() {
-		t.Fatal("the scheduler was not told of the first wait")
+	for range 2 { // the second one comes soon after the first, and starts the timer
+		if !g.begin() {
+			t.Fatal("the scheduler was not told of the first waits")
+		}
 	}
 	for began, before := time.Now(), time.Now(); time.Since(began) < 20*guardEvery; {
 		now := time.Now()
@@ -99,6 +101,17 @@ func TestSchedulerIsToldSeldom(t *testing.T) {
 		t.Error("the scheduler was not told after a pause")
 	}
 	g.timer.Stop()
+}
+
+// For waits that end seldom no timer runs, and the scheduler is told of each.
+func TestNoTimerForWaitsThatEndSeldom(t *testing.T) {
+	g := newGuard()
+	for range 3 {
+		g.told.Add(-int64(guardEvery)) // so long ago was the last one
+		if !g.begin() || g.state.Load() != off {
+			t.Errorf("the scheduler was not told of the wait, or the timer runs (state %d)", g.state.Load())
+		}
+	}
 }
 
 // A wait that ends in a bubble of testing/synctest does not set the timer by the bubble's clock. The timer would
