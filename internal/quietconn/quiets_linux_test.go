@@ -159,6 +159,41 @@ func TestOthersGetTheirTurn(t *testing.T) {
 	}
 }
 
+// The check by which go-redis finds out whether the server has closed a connection reads the socket only if there is
+// something to read, which it learns without telling the scheduler.
+func TestSocketIsReadOnlyIfThereIsSomethingToRead(t *testing.T) {
+	ask := make(chan func(net.Conn))
+	c := dial(t, listen(t, "tcp", "127.0.0.1:0", func(c net.Conn) {
+		for do := range ask {
+			do(c)
+		}
+	}), nil)
+	defer close(ask)
+	socket, err := c.(syscall.Conn).SyscallConn()
+	if err != nil {
+		t.Fatal(err)
+	}
+	isRead := func() (read bool) {
+		if err := socket.Read(func(uintptr) bool { read = true; return true }); err != nil {
+			t.Fatal(err)
+		}
+		return read
+	}
+	if isRead() {
+		t.Error("the socket was read before anything had come")
+	}
+	ask <- func(c net.Conn) { _, _ = c.Write([]byte("x")) }
+	redistest.Eventually(t, "the socket is read when a byte has come", isRead)
+	if n, err := c.Read(make([]byte, 2)); n != 1 || err != nil {
+		t.Errorf("%d bytes, %v", n, err)
+	}
+	if isRead() {
+		t.Error("the socket was read after all that had come")
+	}
+	ask <- func(c net.Conn) { _ = c.Close() }
+	redistest.Eventually(t, "the socket is read when the server has closed it", isRead)
+}
+
 // Reads and writes do not block on a socket that was set to block: deadlines hold, and the scheduler is not held
 // up.
 func TestSocketThatWaits(t *testing.T) {
