@@ -55,7 +55,7 @@ type Keyspace struct {
 // NewKeyspace returns the keyspace of a prefix, which must be 1 to 32 letters, digits, "_", "-", "." or ":".
 func NewKeyspace(prefix string) (Keyspace, error) {
 	if prefix == "" || len(prefix) > 32 || strings.ContainsFunc(prefix, func(r rune) bool { return !wordRune(r) && r != ':' }) {
-		return Keyspace{}, fmt.Errorf("%w: key prefix %q, must be 1 to 32 letters, digits, _, -, . or :", limit.ErrInvalidOption, prefix)
+		return Keyspace{}, fmt.Errorf("%w: key prefix %q, must be 1 to 32 characters, each a letter, a digit or one of %q", limit.ErrInvalidOption, prefix, "_-.:")
 	}
 	return Keyspace{prefix: prefix}, nil
 }
