@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/tierlimit/tierlimit/internal/redistest"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/plan"
+	"github.com/tierlimit/tierlimit/remote"
 )
 
 func mustAcquire(t testing.TB, r *Rule, key string, units int64) *Slot {
@@ -180,6 +182,37 @@ func TestAcquireWaitTakesTurnsWithOtherProcesses(t *testing.T) {
 			t.Fatal(err)
 		}
 		slot.Release()
+	}
+}
+
+// Law 7: AcquireWait asks no more once its context has ended, also if this process releases units of the key
+// each time that it asks. (After a release it asks again at once.)
+func TestLaw7AcquireWaitEndsWithItsContext(t *testing.T) {
+	server := redistest.Shared(t)
+	courier, client := newCourier(t, server)
+	prefix := redistest.Prefix()
+	l := newLimiterOn(t, client, prefix, Deadline(5*time.Second)) // otherwise a late answer is one more to ask about
+	r := newRule(t, l, "jobs", limit.Concurrent(1))
+	mustAcquire(t, newRule(t, newLimiterOn(t, server.Client(t), prefix), "jobs", limit.Concurrent(1)), "k", 1)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	const last = 3
+	var asked atomic.Int32
+	courier.from(func(send, _ func() error) error {
+		switch n := asked.Add(1); {
+		case n == last:
+			cancel()
+			fallthrough
+		case n < 10*last: // not forever
+			l.lines.release("jobs", remote.UserKey("k"))
+		}
+		return send()
+	})
+	if slot, err := r.AcquireWait(ctx, "k", 1); slot != nil || !errors.Is(err, context.Canceled) {
+		t.Errorf("%v, %v, want the context's error", slot, err)
+	}
+	if n := asked.Load(); n != last {
+		t.Errorf("it asked %d times, %d of them after its context had ended", n, n-last)
 	}
 }
 

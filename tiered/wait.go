@@ -52,6 +52,9 @@ func (w *waiter) question() question {
 func (w *waiter) wait(ctx context.Context) (limit.Decision, error) {
 	line := w.rule.limiter.lines.join(w)
 	for {
+		if err := ctx.Err(); err != nil { // otherwise it would ask on, since a question for slots does not end with ctx
+			line.leave(w, err)
+		}
 		switch task, pause := line.look(w); task {
 		case waiterDone:
 			return w.end()
@@ -156,7 +159,8 @@ func (r *Rule) takesAtLeast(first, more int64) time.Duration {
 // that has existed for a second leaves the units that its own process releases to others for 60 ms in
 // each second.
 //
-// Errors are those of Acquire, or ctx's own if ctx ends first.
+// Errors are those of Acquire, or ctx's own if ctx ends first. If Redis has been asked by then, AcquireWait
+// may return up to the limiter's deadline later, for the reason that [Rule.Acquire] gives.
 func (r *Rule) AcquireWait(ctx context.Context, key string, units int64) (*Slot, error) {
 	if err := r.checkSlots(ctx, key, units); err != nil || r.config.dryRun {
 		slot, _, err := r.Acquire(ctx, key, units) // Acquire returns the error; a rule on a dry run never waits
