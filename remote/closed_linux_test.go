@@ -47,3 +47,38 @@ func TestLaw3CommandsOverClosedConnections(t *testing.T) {
 		n.held.rest(true)
 	}
 }
+
+// The same for a kept connection that has not been back in the pool yet, of which go-redis looks at the socket before it
+// sends a pipeline: the end of the stream, which it finds there, does not end the commands.
+func TestLaw3PipelinesOverAClosedConnectionThatIsKept(t *testing.T) {
+	server := redistest.StartTLS(t)
+	config := &tls.Config{RootCAs: server.CA}
+	admin := server.Server.Client(t)
+	send := func(n *node) {
+		t.Helper()
+		cmds := make([]redis.Cmder, 3)
+		for i := range cmds {
+			cmds[i] = chargeCmd{redis.NewStringCmd(t.Context(), "INCR", "k")}
+		}
+		if err := n.send(t.Context(), cmds...); err != nil {
+			t.Error(err)
+		}
+	}
+	const rounds = 5
+	for range rounds {
+		client := server.Server.Client(t, func(o *redis.Options) {
+			o.Addr, o.Dialer = server.TLSAddr, quietconn.Dialer(time.Minute, config)
+		})
+		n := &node{client: client}
+		n.held.client = client
+		send(n)
+		if err := admin.Do(t.Context(), "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes").Err(); err != nil {
+			t.Fatal(err)
+		}
+		send(n)
+		n.held.rest(true)
+	}
+	if ran, err := admin.Get(t.Context(), "k").Int64(); ran != 2*3*rounds || err != nil {
+		t.Errorf("%d commands were run, %d sent; %v", ran, 2*3*rounds, err)
+	}
+}

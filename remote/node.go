@@ -3,6 +3,8 @@ package remote
 import (
 	"context"
 	"errors"
+	"io"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -67,10 +69,17 @@ func (n *node) withoutHeld() *node { return &node{client: n.client, cluster: n.c
 func (n *node) deliver(ctx context.Context, cmds []redis.Cmder) error {
 	for {
 		err := n.deliverOnce(ctx, cmds)
-		if !errors.Is(err, quietconn.ErrClosedIdle) {
+		if !wasNotSent(err) {
 			return err
 		}
 	}
+}
+
+// wasNotSent reports whether an error says that the connection was found closed before the commands were sent. Before
+// it sends a pipeline on a connection that has not been in its pool yet, go-redis itself reads what has arrived. With TLS,
+// a server that closes a connection sends a record before, and go-redis reads the end of the stream behind it.
+func wasNotSent(err error) bool {
+	return errors.Is(err, quietconn.ErrClosedIdle) || errors.Is(err, io.EOF) && strings.Contains(err.Error(), "pipeline push drain: ")
 }
 
 func (n *node) deliverOnce(ctx context.Context, cmds []redis.Cmder) error {
