@@ -19,11 +19,11 @@ const guardEvery = 10 * time.Millisecond
 type guard struct {
 	timer *time.Timer
 	state atomic.Uint32
-	told  atomic.Int64 // when the scheduler was last told of the end of a wait, since started
+	told  atomic.Int64 // when the scheduler was last told of the end of a wait, since epoch
 }
 
-// started is a time before any wait.
-var started = time.Now()
+// epoch is a time before any wait.
+var epoch = time.Now()
 
 // States of the guard.
 const (
@@ -59,7 +59,7 @@ func (g *guard) begin() (tell bool) {
 
 // isOften reports whether the scheduler was told of the end of another wait shortly before.
 func (g *guard) isOften() bool {
-	now := int64(time.Since(started))
+	now := int64(time.Since(epoch))
 	return now-g.told.Swap(now) < int64(guardEvery)
 }
 

@@ -19,8 +19,8 @@
 // while the monitor thread sleeps, because a quiet read woke the goroutine up, and it makes no system call itself.
 // The monitor thread then wakes up only at the next timer that the process had when the thread went to sleep;
 // without a timer, after a minute. So a timer runs every 10 ms while there are quiet reads, and others wait at most
-// that much longer. To change nothing for processes that ask seldom, the timer stops if there was no quiet read for
-// a while, and the scheduler is told of the next one.
+// that much longer. For processes that ask seldom, waking up for the timer would cost more than it saves: it runs only
+// if reads wait more often than every 10 ms, and otherwise the scheduler is told of each.
 //
 // A processor looks at the network poller when it has nothing to run. While all processors are busy, only the
 // monitor thread does, every 10 ms. So under load an answer of Redis waited for longer than Redis had taken. A
