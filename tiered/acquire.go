@@ -54,7 +54,8 @@ func (q *question) acquire(ctx context.Context, count int64) ([]*Slot, limit.Dec
 	}
 	l := r.limiter
 	l.roundOfSlots()
-	if d, ok := r.remembered(q.key.hash, l.now(), q.cost); ok {
+	var d limit.Decision
+	if r.remembered(&d, q.key.hash, l.now(), q.cost) {
 		return nil, d, nil
 	}
 	own, d, ok := q.reserveSlots(count)
@@ -190,7 +191,8 @@ func (q *question) acquired(ctx context.Context, slots []*Slot, reply *remote.Re
 		}
 		return nil, limit.Decision{}, err
 	}
-	d := q.rule.fromRedis(reply, q.cost, lua.Take)
+	var d limit.Decision
+	q.rule.fromRedis(&d, reply, q.cost, lua.Take)
 	d.ChargedAt = 0 // slots are released, not refunded
 	q.rule.slotsDenied(&d)
 	if len(slots) > 0 && !slots[0].Held() { // this process was paused, and the slots are already lost
@@ -286,21 +288,21 @@ func (q *question) unreserveSlots(own int64) {
 }
 
 // peekSlots decides a Peek of a concurrency limit.
-func (q *question) peekSlots(ctx context.Context) (limit.Decision, error) {
+func (q *question) peekSlots(ctx context.Context) (d limit.Decision, err error) {
 	r, units := q.rule, q.cost
 	if err := r.checkSlots(ctx, q.key.said, units); err != nil {
 		return limit.Decision{}, err
 	}
 	l := r.limiter
 	l.roundOfSlots()
-	if d, ok := r.remembered(q.key.hash, l.now(), units); ok {
+	if r.remembered(&d, q.key.hash, l.now(), units) {
 		return d, nil
 	}
 	s, err := q.shard(), breaker.ErrOpen
 	if s.Breaker.Closed() {
 		var reply remote.Reply
 		if reply, err = s.Decide(ctx, q.entry()); err == nil {
-			d := r.fromRedis(&reply, units, lua.Peek)
+			r.fromRedis(&d, &reply, units, lua.Peek)
 			r.slotsDenied(&d)
 			if q.slotsSettle() {
 				d.Remaining = min(d.Remaining, q.roomAlone())
@@ -314,7 +316,7 @@ func (q *question) peekSlots(ctx context.Context) (limit.Decision, error) {
 	if !l.outage(err) {
 		return limit.Decision{}, err
 	}
-	d := r.decision(s.TierWithout(err))
+	d = r.decision(s.TierWithout(err))
 	d.RetryAfter, d.ResetAfter = acquireAgain, r.slotTTL
 	switch {
 	case r.config.policy == Allow:

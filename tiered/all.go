@@ -114,11 +114,10 @@ func (l *Limiter) decideAll(ctx context.Context, requests []Request, questions [
 	known := false
 	for i := range questions {
 		q := &questions[i]
-		d, denied := q.rule.remembered(q.key.hash, now, q.cost)
+		denied := q.rule.remembered(&decisions[i], q.key.hash, now, q.cost)
 		if !denied {
-			d = q.rule.heldBack(limit.TierLocal)
+			decisions[i] = q.rule.heldBack(limit.TierLocal)
 		}
-		decisions[i] = d
 		known = known || denied
 	}
 	if known || len(requests) == 0 {

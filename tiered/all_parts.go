@@ -163,8 +163,9 @@ func (g *together) charge(ctx context.Context, part []int, within time.Duration)
 		return err
 	}
 	for j, i := range part {
-		g.decisions[i] = g.questions[i].rule.fromRedis(&replies[j], g.questions[i].cost, lua.Take)
-		g.questions[i].rule.slotsDenied(&g.decisions[i])
+		q, d := &g.questions[i], &g.decisions[i]
+		q.rule.fromRedis(d, &replies[j], q.cost, lua.Take)
+		q.rule.slotsDenied(d)
 	}
 	return nil
 }
@@ -177,7 +178,7 @@ func (g *together) fallBack(part []int, err error) {
 			g.grants[i].Slot, g.decisions[i] = q.acquireAlone(err)
 			continue
 		}
-		g.decisions[i] = q.fallback(g.limiter.now(), err)
+		q.fallback(&g.decisions[i], g.limiter.now(), err)
 		if g.decisions[i].Allowed {
 			g.granted = append(g.granted, granting{i, err})
 		}

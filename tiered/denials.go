@@ -21,16 +21,16 @@ func DenialLife(d time.Duration) RuleOption {
 	}
 }
 
-// remembered returns the remembered denial of a key, if there is one that still holds.
-func (r *Rule) remembered(hash uint64, now, cost int64) (limit.Decision, bool) {
+// remembered decides by the remembered denial of a key, if there is one that still holds.
+func (r *Rule) remembered(d *limit.Decision, hash uint64, now, cost int64) (denied bool) {
 	known, ok := r.limiter.denials.Lookup(hash^r.denialSalt, now, cost)
 	if !ok {
-		return limit.Decision{}, false
+		return false
 	}
-	d := r.decision(limit.TierLocal)
+	r.begin(d, limit.TierLocal)
 	d.Remaining, d.RetryAfter, d.ResetAfter = known.Remaining, known.RetryAfter, known.ResetAfter
-	r.slotsDenied(&d)
-	return d, true
+	r.slotsDenied(d)
+	return true
 }
 
 // remember stores the denial for the next requests, if the reply is a denial.

@@ -88,14 +88,13 @@ func (e *each) decide(ctx context.Context) error {
 		if e.mistakes[i] != nil {
 			continue
 		}
-		if d, ok := a.inMemory(now); ok {
-			e.decisions[i] = d
+		if a.inMemory(&e.decisions[i], now) {
 			continue
 		}
 		s := a.shard()
 		switch {
 		case !s.Breaker.Closed():
-			e.decisions[i] = a.fallback(l.now(), breaker.ErrOpen)
+			a.fallback(&e.decisions[i], l.now(), breaker.ErrOpen)
 		case s.Settling(a.rule.inOutage):
 			apart = append(apart, i)
 		default:
@@ -113,8 +112,7 @@ func (e *each) decide(ctx context.Context) error {
 	}
 	for n, i := range apart {
 		trips.Go(func() {
-			a := &e.asked[i]
-			e.decisions[i], errs[len(parts)+n] = a.decideSettling(ctx)
+			errs[len(parts)+n] = e.asked[i].decideSettling(ctx, &e.decisions[i])
 		})
 	}
 	trips.Wait()
@@ -153,11 +151,9 @@ func (e *each) ask(ctx context.Context, part []int) error {
 	}
 	for n, at := range part {
 		i := e.together[at]
-		decision, err := e.asked[i].answered(&replies[n], cmp.Or(err, replies[n].Err))
-		if err != nil {
+		if err := e.asked[i].answered(&e.decisions[i], &replies[n], cmp.Or(err, replies[n].Err)); err != nil {
 			return err
 		}
-		e.decisions[i] = decision
 	}
 	return nil
 }

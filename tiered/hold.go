@@ -65,7 +65,7 @@ func (r *Rule) hold(ctx context.Context, key string, units int64, life time.Dura
 	err := r.checkHold(life)
 	var d limit.Decision
 	if err == nil {
-		d, err = q.decide(ctx)
+		err = q.decide(ctx, &d)
 	}
 	if err != nil {
 		r.abandon(&q.key, units, err)

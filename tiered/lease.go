@@ -54,19 +54,19 @@ func (l *Limiter) newLeases() *lease.Keeper {
 }
 
 // fromLease decides from the lease of a key, if the lease has enough units.
-func (r *Rule) fromLease(hash uint64, now, needed int64, operation int) (limit.Decision, bool) {
+func (r *Rule) fromLease(d *limit.Decision, hash uint64, now, needed int64, operation int) (decided bool) {
 	cost := needed
 	if operation == lua.Peek {
 		cost = 0
 	}
 	spent, ok := r.limiter.leases.Spend(r.lease, hash, now, needed, cost)
 	if !ok {
-		return limit.Decision{}, false
+		return false
 	}
-	d := r.decision(limit.TierLease)
+	r.begin(d, limit.TierLease)
 	d.Allowed, d.Granted, d.Remaining, d.ResetAfter = true, cost, spent.Remaining, spent.ResetAfter
 	if cost > 0 {
 		d.ChargedAt = spent.Stamp
 	}
-	return d, true
+	return true
 }

@@ -19,9 +19,10 @@ func loseRedis(server *redistest.Server, l *Limiter) {
 }
 
 // without returns the decision that a call gets if asking Redis has ended with err.
-func without(r *Rule, key string, cost int64, operation int, err error) limit.Decision {
+func without(r *Rule, key string, cost int64, operation int, err error) (d limit.Decision) {
 	q := r.ask(key, cost, operation)
-	return q.fallback(r.limiter.now(), err)
+	q.fallback(&d, r.limiter.now(), err)
+	return d
 }
 
 // accountOf returns the account of a key in the ledger.

@@ -28,8 +28,7 @@ func (r *Rule) ask(key string, cost int64, operation int) question {
 // decide decides a single request, and ends the question with the result.
 func (r *Rule) decide(ctx context.Context, key string, cost int64, operation int) (d limit.Decision, err error) {
 	q := r.ask(key, cost, operation)
-	d, err = q.decide(ctx)
-	err = q.end(&d, err)
+	err = q.end(&d, q.decide(ctx, &d))
 	return d, err
 }
 
@@ -56,9 +55,7 @@ func (q *question) fill(e *remote.Entry) {
 
 // inOutage returns the question in the form that the shard takes.
 func (q *question) inOutage() outage.Question {
-	asked := q.rule.inOutageOf(&q.key)
-	asked.Cost, asked.Operation = q.cost, q.operation
-	return asked
+	return outage.Question{Rule: q.rule.inOutage, Hash: q.key.hash, Key: q.key.inRedis(), Cost: q.cost, Operation: q.operation}
 }
 
 // needed returns how many units must be free for anything to be granted.
@@ -70,35 +67,35 @@ func (q *question) needed() int64 {
 }
 
 // inMemory decides by a lease or by a denial that this process remembers, if there is one.
-func (q *question) inMemory(now int64) (limit.Decision, bool) {
-	if q.rule.lease != nil && q.key.hold == nil {
-		if d, ok := q.rule.fromLease(q.key.hash, now, q.cost, q.operation); ok {
-			return d, true
-		}
+func (q *question) inMemory(d *limit.Decision, now int64) (decided bool) {
+	if q.rule.lease != nil && q.key.hold == nil && q.rule.fromLease(d, q.key.hash, now, q.cost, q.operation) {
+		return true
 	}
-	return q.rule.remembered(q.key.hash, now, q.needed())
+	return q.rule.remembered(d, q.key.hash, now, q.needed())
 }
 
-// decide takes a question through all tiers.
-func (q *question) decide(ctx context.Context) (d limit.Decision, err error) {
+// decide takes a question through all tiers. If it returns an error, d may not have been set.
+func (q *question) decide(ctx context.Context, d *limit.Decision) (err error) {
 	r := q.rule
 	if r.slotTTL != 0 && q.operation == lua.Peek {
-		return q.peekSlots(ctx)
+		*d, err = q.peekSlots(ctx)
+		return err
 	}
 	if err := r.check(ctx, q.key.said, q.cost); err != nil {
-		return limit.Decision{}, err
+		return err
 	}
 	now := r.limiter.now()
-	if d, ok := q.inMemory(now); ok {
-		return d, nil
+	if q.inMemory(d, now) {
+		return nil
 	}
 	s := q.shard()
 	if !s.Breaker.Closed() {
-		return q.fallback(now, breaker.ErrOpen), nil
+		q.fallback(d, now, breaker.ErrOpen)
+		return nil
 	} else if s.Settling(r.inOutage) {
-		return q.decideSettling(ctx)
+		return q.decideSettling(ctx, d)
 	}
-	return q.decideInRedis(ctx, s)
+	return q.decideInRedis(ctx, s, d)
 }
 
 // exchange is an entry and the reply to it. Exchanges are reused, because both are large for the stack of
@@ -123,46 +120,50 @@ func (x *exchange) release() {
 }
 
 // decideInRedis has the master decide. If the master cannot be asked, the outage policy decides.
-func (q *question) decideInRedis(ctx context.Context, s *outage.Shard) (d limit.Decision, err error) {
+func (q *question) decideInRedis(ctx context.Context, s *outage.Shard, d *limit.Decision) error {
 	x := q.exchange()
-	err = s.DecideInto(ctx, &x.entry, &x.reply)
-	d, err = q.answered(&x.reply, err)
+	err := s.DecideInto(ctx, &x.entry, &x.reply)
+	err = q.answered(d, &x.reply, err)
 	x.release()
-	return d, err
+	return err
 }
 
 // answered decides by Redis's answer, or by the outage policy if there is none.
-func (q *question) answered(reply *remote.Reply, err error) (limit.Decision, error) {
+func (q *question) answered(d *limit.Decision, reply *remote.Reply, err error) error {
 	r := q.rule
 	switch {
 	case err == nil:
 		if r.lease != nil && reply.Granted > 0 && q.key.hold == nil {
 			r.limiter.leases.Granted(r.lease, q.key.hash, q.key.inRedis(), reply.Granted)
 		}
-		return r.fromRedis(reply, q.cost, q.operation), nil
+		r.fromRedis(d, reply, q.cost, q.operation)
+		return nil
 	case !r.limiter.outage(err):
-		return limit.Decision{}, err
+		return err
 	}
-	return q.fallback(r.limiter.now(), err), nil
+	q.fallback(d, r.limiter.now(), err)
+	return nil
 }
 
 // decideSettling decides while Redis does not know of all grants. Requests that are turned away because
 // of overload reserve nothing, and need only a small stack.
-func (q *question) decideSettling(ctx context.Context) (d limit.Decision, err error) {
+func (q *question) decideSettling(ctx context.Context, d *limit.Decision) error {
 	s := q.shard()
 	if s.TurnsAway() {
-		return q.fallback(q.rule.limiter.now(), remote.ErrNoRoom), nil
+		q.fallback(d, q.rule.limiter.now(), remote.ErrNoRoom)
+		return nil
 	}
-	return q.decideByBoth(ctx, s)
+	return q.decideByBoth(ctx, s, d)
 }
 
 // decideByBoth decides by Redis and by this instance's share of the limit. Both must agree (law 11).
-func (q *question) decideByBoth(ctx context.Context, s *outage.Shard) (d limit.Decision, err error) {
+func (q *question) decideByBoth(ctx context.Context, s *outage.Shard, d *limit.Decision) (err error) {
 	asked := q.inOutage()
-	own, d, ok := s.Reserve(&asked)
+	own, denial, ok := s.Reserve(&asked)
 	if !ok {
 		s.DelayDenied(ctx)
-		return d, nil
+		*d = denial
+		return nil
 	}
 	if q.operation == lua.TakeUpTo {
 		q.cost = own.Units
@@ -172,20 +173,21 @@ func (q *question) decideByBoth(ctx context.Context, s *outage.Shard) (d limit.D
 	s.Release(&asked, own)
 	switch {
 	case err == nil:
-		d = q.rule.fromRedis(&x.reply, q.cost, q.operation)
+		q.rule.fromRedis(d, &x.reply, q.cost, q.operation)
 		d.Remaining = min(d.Remaining, own.Free)
 	case q.rule.limiter.outage(err):
-		d, err = q.fallback(q.rule.limiter.now(), err), nil
+		q.fallback(d, q.rule.limiter.now(), err)
+		err = nil
 	}
 	x.release()
-	return d, err
+	return err
 }
 
 // fallback decides without Redis, because asking it failed with err.
-func (q *question) fallback(now int64, err error) (d limit.Decision) {
+func (q *question) fallback(d *limit.Decision, now int64, err error) {
 	asked := q.inOutage()
 	q.key.hold.decidedWithout(err)
-	return q.shard().Without(&asked, now, err)
+	q.shard().Without(d, &asked, now, err)
 }
 
 // callKey is the key of a call, with values that are computed from it once. They are computed in the

@@ -201,14 +201,15 @@ func (q *line) acquireFor(w *waiter, count int64) {
 func (q *question) allowSeveral(ctx context.Context, count int64) (allowed []limit.Decision, denied *limit.Decision, err error) {
 	r, cost := q.rule, q.cost
 	if count == 1 || !q.goesToRedis() {
-		return q.oneByOne(count, func() (limit.Decision, error) { return q.decide(ctx) })
+		return q.oneByOne(count, func(d *limit.Decision) error { return q.decide(ctx, d) })
 	}
 	e := q.entry()
 	e.Count = count
 	reply, err := q.shard().Decide(ctx, e)
 	switch {
 	case err == nil:
-		d := r.fromRedis(&reply, cost, lua.Take)
+		var d limit.Decision
+		r.fromRedis(&d, &reply, cost, lua.Take)
 		for i := range reply.Fitted {
 			one := d
 			one.Allowed, one.Granted, one.RetryAfter = true, cost, 0
@@ -227,7 +228,10 @@ func (q *question) allowSeveral(ctx context.Context, count int64) (allowed []lim
 	case !r.limiter.outage(err):
 		return nil, nil, err
 	}
-	return q.oneByOne(count, func() (limit.Decision, error) { return q.fallback(r.limiter.now(), err), nil })
+	return q.oneByOne(count, func(d *limit.Decision) error {
+		q.fallback(d, r.limiter.now(), err)
+		return nil
+	})
 }
 
 // goesToRedis reports whether Redis alone will decide the request, as far as this process can tell.
@@ -236,15 +240,15 @@ func (q *question) goesToRedis() bool {
 	if r.lease != nil || r.config.countDenied || !s.Breaker.Closed() || s.Settling(r.inOutage) {
 		return false
 	}
-	_, known := r.remembered(q.key.hash, r.limiter.now(), q.cost)
-	return !known
+	return !r.remembered(new(limit.Decision), q.key.hash, r.limiter.now(), q.cost)
 }
 
 // oneByOne does the same as allowSeveral without a common trip. It stops after the first decision by
 // Redis.
-func (q *question) oneByOne(count int64, decide func() (limit.Decision, error)) (allowed []limit.Decision, denied *limit.Decision, err error) {
+func (q *question) oneByOne(count int64, decide func(*limit.Decision) error) (allowed []limit.Decision, denied *limit.Decision, err error) {
 	for range count {
-		d, err := decide()
+		var d limit.Decision
+		err := decide(&d)
 		switch {
 		case err != nil && len(allowed) == 0:
 			return nil, nil, err

@@ -80,7 +80,7 @@ func TestLaw3ALossIsNoticedBeforeChargesAreSent(t *testing.T) {
 	s, m := l.first, l.masters[0]
 	r := newRule(t, "r", limit.PerHour(100), limit.SlidingLog())
 	l.heartbeat(t, s)
-	s.Without(question(r, "k", 7), l.Now(), errLost)
+	without(s, question(r, "k", 7), l.Now(), errLost)
 	batch := s.nextCharges(l.Now())
 	m.heard.Generation = "another"
 	l.heartbeat(t, s)

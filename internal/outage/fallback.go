@@ -12,17 +12,18 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// Without decides without Redis, by the rule's outage policy. Under any policy, grants are recorded in
-// the ledger. They count for other rules and for later policies, and Redis will be charged for them.
+// Without decides without Redis, by the rule's outage policy, and sets d. Under any policy, grants are
+// recorded in the ledger. They count for other rules and for later policies, and Redis will be charged for
+// them.
 //
 // err is the error of asking Redis. If Redis may have charged the decision nevertheless, the decision is
 // not charged there later, because it must be charged at most once (law 3).
-func (s *Shard) Without(q *Question, now int64, err error) (d limit.Decision) {
+func (s *Shard) Without(d *limit.Decision, q *Question, now int64, err error) {
 	l, r := s.all, q.Rule
 	s.Missed(err)
 	a := q.account()
 	a.Charged = MayBeCharged(err)
-	d = r.decision(s.TierWithout(err))
+	r.begin(d, s.TierWithout(err))
 	d.ResetAfter = r.Limit.Window()
 	switch {
 	case r.Policy == Deny:
@@ -36,11 +37,10 @@ func (s *Shard) Without(q *Question, now int64, err error) (d limit.Decision) {
 		free, retryAfter := l.Ledger.Free(&a, s.outageOf(r), now, q.Cost)
 		d.Allowed, d.Remaining, d.RetryAfter = free >= q.Cost, free, min(retryAfter, RetryWithin)
 	case q.Operation == lua.TakeUpTo:
-		granted(&d, l.Ledger.TakeUpTo(&a, s.outageOf(r), now, q.Cost))
+		granted(d, l.Ledger.TakeUpTo(&a, s.outageOf(r), now, q.Cost))
 	default:
-		granted(&d, l.Ledger.Take(&a, s.outageOf(r), now, q.Cost))
+		granted(d, l.Ledger.Take(&a, s.outageOf(r), now, q.Cost))
 	}
-	return d
 }
 
 // Undo takes back a grant that [Shard.Without] has just made because of err. It is called when another

@@ -43,9 +43,9 @@ func TestLaw11OnlyWhatIsLostSettles(t *testing.T) {
 	l.heartbeat(t, s)
 	s.Breaker.ForceOpen(errLost)
 	for i := range 10_000 {
-		s.Without(question(flooded, remote.UserKey(time.Duration(i).String()), 1), l.Now(), errLost)
+		without(s, question(flooded, remote.UserKey(time.Duration(i).String()), 1), l.Now(), errLost)
 	}
-	s.Without(question(other, "k", 1), l.Now(), errLost)
+	without(s, question(other, "k", 1), l.Now(), errLost)
 	first := s.Outage().Number
 	l.closeBreaker(t, s)
 	if !s.Settling(flooded) || !s.Settling(other) {

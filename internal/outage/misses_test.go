@@ -62,7 +62,7 @@ func TestMissesPutOffTheEnd(t *testing.T) {
 		for range 20 {
 			q := question(r, "k", 1)
 			q.Operation = lua.Peek
-			s.Without(q, l.Now(), remote.ErrNoAnswer)
+			without(s, q, l.Now(), remote.ErrNoAnswer)
 			l.now.Add(int64(20 * time.Millisecond))
 		}
 	}

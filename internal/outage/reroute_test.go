@@ -140,7 +140,7 @@ func TestShardsChargeTheirOwn(t *testing.T) {
 	for l.Of(key) != a {
 		key += "."
 	}
-	if d := a.Without(question(r, key, 1), l.Now(), errLost); d.Tier != limit.TierFallback || !d.Allowed {
+	if d := without(a, question(r, key, 1), l.Now(), errLost); d.Tier != limit.TierFallback || !d.Allowed {
 		t.Fatalf("%+v", d)
 	}
 	if !a.Owes() || b.Owes() {
@@ -249,7 +249,7 @@ func TestLaw11AShardOwesWhatComesToIt(t *testing.T) {
 	for l.Of(key) != a {
 		key += "."
 	}
-	a.Without(question(r, key, 7), l.Now(), errLost)
+	without(a, question(r, key, 7), l.Now(), errLost)
 	looked := false
 	l.masters[b.index].moving = func() {
 		looked = !b.owesNow() // as b's charger and heartbeats do

@@ -38,9 +38,10 @@ func (q *Question) account() ledger.Account[*Rule] {
 	}
 }
 
-// decision returns the fields that all decisions of a tier have in common.
-func (r *Rule) decision(tier limit.Tier) limit.Decision {
-	return limit.Decision{Tier: tier, Limit: r.Limit.Quota(), Algorithm: r.Algorithm}
+// begin sets d to what all decisions of a tier have in common.
+func (r *Rule) begin(d *limit.Decision, tier limit.Tier) {
+	*d = limit.Decision{}
+	d.Tier, d.Limit, d.Algorithm = tier, r.Limit.Quota(), r.Algorithm
 }
 
 // Policy says what a rule does while Redis cannot be reached; see tiered.OutagePolicy.

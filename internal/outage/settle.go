@@ -44,12 +44,12 @@ func (s *Shard) Reserve(q *Question) (own Reserved, d limit.Decision, ok bool) {
 	}
 	g := s.all.Ledger.Reserve(&a, s.Outage(), s.all.Now(), least, most)
 	if g.Granted < min(least, most) || g.Free < least && q.Operation == lua.Peek {
-		d := q.Rule.decision(s.TierSettling())
+		q.Rule.begin(&d, s.TierSettling())
 		d.ResetAfter = q.Rule.Limit.Window()
 		granted(&d, g)
 		return Reserved{}, d, false
 	}
-	return Reserved{g.Granted, g.Free}, limit.Decision{}, true
+	return Reserved{g.Granted, g.Free}, d, true
 }
 
 // Release gives back the reserved units once Redis has answered or failed. By then Redis's grants have

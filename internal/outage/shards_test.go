@@ -189,6 +189,12 @@ func newRule(t *testing.T, name string, lim limit.Limit, a limit.Algorithm) *Rul
 		Salt: hasher.Salt(fmt.Sprint(name, lim.Window())), Terms: hasher.Salt(fmt.Sprint(lim, a))}
 }
 
+// without returns the decision that a shard makes without Redis because of err.
+func without(s *Shard, q *Question, now int64, err error) (d limit.Decision) {
+	s.Without(&d, q, now, err)
+	return d
+}
+
 func question(r *Rule, key remote.UserKey, cost int64) *Question {
 	return &Question{Rule: r, Hash: hasher.Hash(string(key)), Key: key, Cost: cost}
 }
@@ -208,7 +214,7 @@ func TestLaw11AnOutageFromTheCutToItsEnd(t *testing.T) {
 	}
 	granted := int64(0)
 	for range 200 {
-		granted += s.Without(question(r, "k", 1), l.Now(), errLost).Granted
+		granted += without(s, question(r, "k", 1), l.Now(), errLost).Granted
 	}
 	if granted != 20 { // a quarter of the units that were free
 		t.Errorf("%d granted in the outage, want 20", granted)
@@ -267,7 +273,7 @@ func TestNobodyWaitsForSingleMisses(t *testing.T) {
 	s, m := l.first, l.masters[0]
 	r := newRule(t, "r", limit.PerHour(100), limit.SlidingLog())
 	miss := func() {
-		if !s.Without(question(r, "k", 1), l.Now(), remote.ErrNoRoom).Allowed || !s.Owes() {
+		if !without(s, question(r, "k", 1), l.Now(), remote.ErrNoRoom).Allowed || !s.Owes() {
 			t.Fatal("it is not granted, or not owed")
 		}
 	}
@@ -314,7 +320,7 @@ func TestSettlingEndsThoughThereAreAlwaysMisses(t *testing.T) {
 	s.Breaker.ForceOpen(errLost)
 	l.closeBreaker(t, s)
 	for hour := range 25 {
-		if !s.Without(question(r, "k", 1), l.Now(), remote.ErrNoRoom).Allowed || !s.Owes() {
+		if !without(s, question(r, "k", 1), l.Now(), remote.ErrNoRoom).Allowed || !s.Owes() {
 			t.Fatal("it is not granted, or not owed")
 		}
 		if l.heartbeat(t, s); m.owed != (hour < 24) || (s.State() == Healthy) != (hour >= 24) {

@@ -72,7 +72,7 @@ func TestLaw11NothingIsAddedBetweenSilenceAndOutage(t *testing.T) {
 	s.TripEnded(1, 0, remote.ErrNoAnswer)
 	granted := func() (units int) {
 		for range 200 {
-			units += int(s.Without(question(r, "k", 1), l.Now(), remote.ErrNoAnswer).Granted)
+			units += int(without(s, question(r, "k", 1), l.Now(), remote.ErrNoAnswer).Granted)
 		}
 		return units
 	}
