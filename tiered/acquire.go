@@ -30,7 +30,8 @@ import (
 // Errors are those of [Rule.AllowN]. In addition, the error wraps [limit.ErrNotForLimit] if the rule's
 // limit is not a limit of limit.Concurrent.
 func (r *Rule) Acquire(ctx context.Context, key string, units int64) (*Slot, limit.Decision, error) {
-	q := r.ask(key, units, lua.Take)
+	var q question
+	q.begin(r, key, units, lua.Take)
 	slots, d, err := q.acquire(ctx, 1)
 	r.count(key, &d, err)
 	if err = r.tell(&d, err); err != nil {

@@ -89,7 +89,7 @@ func (l *Limiter) questionsOf(requests []Request) []question {
 		if q.Rule == nil {
 			continue
 		}
-		questions[i] = q.Rule.ask(q.Key, q.Cost, lua.Take)
+		questions[i].begin(q.Rule, q.Key, q.Cost, lua.Take)
 		if q.Hold != 0 {
 			questions[i].key.hold = l.newHolding(q.Rule.lifeOf(q.Hold))
 		}

@@ -124,7 +124,7 @@ func TestStartWithAMasterLost(t *testing.T) {
 		t.Errorf("of a master that is lost: %+v", d)
 	}
 	redistest.Eventually(t, "two instances", func() bool { return l.FleetSize() == 2 })
-	if o := l.shardOf(keyOf(l, lost[0])).Outage(); o.Fleet != 2 || !o.Newborn {
+	if o := l.shardOf(keyOf(l, lost[0])).Outage(); o.Fleet != 2 || o.ColdStart == nil {
 		t.Errorf("without the master: %+v", o)
 	}
 }

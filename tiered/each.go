@@ -64,7 +64,7 @@ func (e *each) check(ctx context.Context, requests []Request) (err error) {
 		if cost == 0 {
 			cost, operation = 1, lua.Peek
 		}
-		e.asked[i] = q.Rule.ask(q.Key, cost, operation)
+		e.asked[i].begin(q.Rule, q.Key, cost, operation)
 		switch mistake := q.checkCost(ctx, cost); {
 		case mistake == nil:
 		case !q.isDryRun():

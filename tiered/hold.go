@@ -59,7 +59,8 @@ func (r *Rule) HoldUpTo(ctx context.Context, key string, units int64, life time.
 
 func (r *Rule) hold(ctx context.Context, key string, units int64, life time.Duration, operation int) (*Hold, limit.Decision, error) {
 	l := r.limiter
-	q := r.ask(key, units, operation)
+	var q question
+	q.begin(r, key, units, operation)
 	q.key.hold = l.newHolding(r.lifeOf(life))
 	asked := l.now()
 	err := r.checkHold(life)

@@ -15,16 +15,18 @@ import (
 // time until a single unit fits. The cost may be larger than the limit.
 //
 // Errors and deadline are those of [Rule.AllowN].
-func (r *Rule) AllowUpTo(ctx context.Context, key string, cost int64) (limit.Decision, error) {
-	return r.decide(ctx, key, min(cost, r.capacity), lua.TakeUpTo)
+func (r *Rule) AllowUpTo(ctx context.Context, key string, cost int64) (d limit.Decision, err error) {
+	err = r.decide(ctx, &d, key, min(cost, r.capacity), lua.TakeUpTo)
+	return d, err
 }
 
 // Peek returns what [Rule.AllowN] would decide now, and charges nothing. In an outage it answers
 // from this instance's own record. Metrics count decisions, not peeks.
 //
 // Errors and deadline are those of [Rule.AllowN].
-func (r *Rule) Peek(ctx context.Context, key string, cost int64) (limit.Decision, error) {
-	return r.decide(ctx, key, cost, lua.Peek)
+func (r *Rule) Peek(ctx context.Context, key string, cost int64) (d limit.Decision, err error) {
+	err = r.decide(ctx, &d, key, cost, lua.Peek)
+	return d, err
 }
 
 // Refund gives back units of a decision's charge, if the request did not happen or cost less than

@@ -18,6 +18,11 @@ func loseRedis(server *redistest.Server, l *Limiter) {
 	l.shard.Breaker.ForceOpen(errors.New("killed"))
 }
 
+func (r *Rule) ask(key string, cost int64, operation int) (q question) {
+	q.begin(r, key, cost, operation)
+	return q
+}
+
 // without returns the decision that a call gets if asking Redis has ended with err.
 func without(r *Rule, key string, cost int64, operation int, err error) (d limit.Decision) {
 	q := r.ask(key, cost, operation)

@@ -12,6 +12,7 @@ import (
 	"github.com/tierlimit/tierlimit/internal/option"
 	"github.com/tierlimit/tierlimit/internal/outage"
 	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/local/ledger"
 	"github.com/tierlimit/tierlimit/remote"
 )
 
@@ -62,8 +63,8 @@ func (l *Limiter) newShards() *outage.Shards {
 		largest = max(largest, l.fleetFile.read(time.Now()))
 	}
 	c := outage.Config{
-		Context: l.ctx, Go: l.background.Go, Now: l.now, Born: l.now(),
-		Deadline: l.config.deadline, ColdStart: l.config.coldStart, Assumed: cmp.Or(largest, assumedInstances), Largest: largest,
+		Context: l.ctx, Go: l.background.Go, Now: l.now, Deadline: l.config.deadline,
+		ColdStart: ledger.ColdStart{Born: l.now(), Lasts: l.config.coldStart}, Assumed: cmp.Or(largest, assumedInstances), Largest: largest,
 		Instance: instance, Ledger: l.ledger,
 		Connect: func(s *outage.Shard, assumed int) (outage.Decider, outage.Membership) {
 			b := remote.NewBatcher(l.script, l.batching, remote.Hooks{

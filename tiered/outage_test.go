@@ -254,7 +254,7 @@ func TestStartsWithoutRedis(t *testing.T) {
 	}
 	const window = 500 * time.Millisecond
 	r := newRule(t, l, "r", limit.Per(10, window))
-	redistest.Eventually(t, "a window has passed", func() bool { return l.now() > l.shards.Born+int64(window) })
+	redistest.Eventually(t, "a window has passed", func() bool { return l.now() > l.shards.ColdStart.Born+int64(window) })
 	if n := granted(r); n != 2 {
 		t.Errorf("one of five instances granted %d of 10, want 2", n)
 	}

@@ -21,15 +21,17 @@ type question struct {
 	found     *outage.Shard // nil until shard is called
 }
 
-func (r *Rule) ask(key string, cost int64, operation int) question {
-	return question{rule: r, key: r.limiter.key(key), cost: cost, operation: operation}
+// begin sets the fields of a zero question.
+func (q *question) begin(r *Rule, key string, cost int64, operation int) {
+	q.rule, q.cost, q.operation = r, cost, operation
+	q.key.said, q.key.hash = key, r.limiter.hasher.Hash(key)
 }
 
 // decide decides a single request, and ends the question with the result.
-func (r *Rule) decide(ctx context.Context, key string, cost int64, operation int) (d limit.Decision, err error) {
-	q := r.ask(key, cost, operation)
-	err = q.end(&d, q.decide(ctx, &d))
-	return d, err
+func (r *Rule) decide(ctx context.Context, d *limit.Decision, key string, cost int64, operation int) error {
+	var q question
+	q.begin(r, key, cost, operation)
+	return q.end(d, q.decide(ctx, d))
 }
 
 // shard returns the shard of the key. It is the same for the whole question, even if the key's slot moves
@@ -54,8 +56,10 @@ func (q *question) fill(e *remote.Entry) {
 }
 
 // inOutage returns the question in the form that the shard takes.
-func (q *question) inOutage() outage.Question {
-	return outage.Question{Rule: q.rule.inOutage, Hash: q.key.hash, Key: q.key.inRedis(), Cost: q.cost, Operation: q.operation}
+func (q *question) inOutage() (asked outage.Question) {
+	asked.Rule, asked.Hash, asked.Key = q.rule.inOutage, q.key.hash, q.key.inRedis()
+	asked.Cost, asked.Operation = q.cost, q.operation
+	return asked
 }
 
 // needed returns how many units must be free for anything to be granted.

@@ -183,8 +183,9 @@ func (r *Rule) WorstCase() int64 {
 var _ limit.Allower = (*Rule)(nil)
 
 // Allow decides whether a request of cost 1 may proceed; see [Rule.AllowN].
-func (r *Rule) Allow(ctx context.Context, key string) (limit.Decision, error) {
-	return r.AllowN(ctx, key, 1)
+func (r *Rule) Allow(ctx context.Context, key string) (d limit.Decision, err error) {
+	err = r.decide(ctx, &d, key, 1, lua.Take)
+	return d, err
 }
 
 // AllowN decides whether a request of the given cost may proceed now, and charges it if so. The key
@@ -198,6 +199,7 @@ func (r *Rule) Allow(ctx context.Context, key string) (limit.Decision, error) {
 //
 // AllowN returns ctx's error, or an error that wraps [limit.ErrClosed] or, at once and without a trip,
 // [limit.ErrInvalidKey], [limit.ErrInvalidCost] or [limit.ErrCostExceedsLimit].
-func (r *Rule) AllowN(ctx context.Context, key string, cost int64) (limit.Decision, error) {
-	return r.decide(ctx, key, cost, lua.Take)
+func (r *Rule) AllowN(ctx context.Context, key string, cost int64) (d limit.Decision, err error) {
+	err = r.decide(ctx, &d, key, cost, lua.Take)
+	return d, err
 }

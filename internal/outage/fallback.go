@@ -54,7 +54,7 @@ func (s *Shard) Undo(q *Question, err error) {
 // TierWithout returns the tier that decides after err. If Redis answers other calls, a missed deadline
 // counts as overload.
 func (s *Shard) TierWithout(err error) limit.Tier {
-	if errors.Is(err, remote.ErrNoAnswer) && s.silence.Load() == nil && s.Breaker.Closed() {
+	if s.Breaker.Closed() && s.silence.Load() == nil && errors.Is(err, remote.ErrNoAnswer) {
 		return limit.TierOverload
 	}
 	return limit.TierFallback

@@ -50,7 +50,7 @@ func (s *Shard) notMet(err error) error {
 	if misconfigured := remote.Misconfigured(err); misconfigured != nil {
 		return misconfigured
 	}
-	about := []any{"error", err, "assumed_fleet_size", s.fleetSize(), "cold_start", s.all.ColdStart}
+	about := []any{"error", err, "assumed_fleet_size", s.fleetSize(), "cold_start", s.all.ColdStart.Lasts}
 	if hint := s.all.Hint(err); hint != "" {
 		about = append(about, "hint", hint)
 	}

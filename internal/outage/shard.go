@@ -213,9 +213,11 @@ const beatsToKnow = 2
 // in that second, an instance knows only the instances that started before it. So until beatsToKnow
 // heartbeats were answered, the size is at least the one that the program has stated.
 func (s *Shard) fleetSize() int {
-	size := s.all.FleetSize()
+	var size int
 	if s.fleet.Heard() {
 		size = s.fleet.Size()
+	} else {
+		size = s.all.FleetSize()
 	}
 	if s.beats.Load() < beatsToKnow {
 		return max(size, s.all.Largest)
@@ -244,17 +246,17 @@ func (s *Shard) outageOf(r *Rule) ledger.Outage {
 }
 
 func (s *Shard) outageIn(e *incident) ledger.Outage {
-	o, silence := ledger.Outage{Fleet: s.fleetSize()}, s.silence.Load()
+	o, silence, newborn := ledger.Outage{Fleet: s.fleetSize()}, s.silence.Load(), false
 	switch {
 	case e != nil:
-		o.Number, o.Cut, o.Newborn = e.number, e.cut.Load(), e.newborn
+		o.Number, o.Cut, newborn = e.number, e.cut.Load(), e.newborn
 		o.Fleet = max(o.Fleet, s.fleetBefore(e)) // instances that have not been heard of since still share the limit
 	case silence != nil:
-		o.Number, o.Cut, o.Newborn = silence.number, silence.began, !s.fleet.Heard()
-	default:
-		return o
+		o.Number, o.Cut, newborn = silence.number, silence.began, !s.fleet.Heard()
 	}
-	o.Born, o.ColdStart = s.all.Born, s.all.ColdStart
+	if newborn {
+		o.ColdStart = &s.all.ColdStart
+	}
 	return o
 }
 

@@ -21,16 +21,14 @@ type Config struct {
 	// Context ends all background work. Its owner then waits for everything that was started with Go.
 	Context context.Context
 	Go      func(func())
-	// Now returns the time in ns, on a clock that does not go backwards. Born is that time when the
-	// process began to grant.
-	Now  func() int64
-	Born int64
+	// Now returns the time in ns, on a clock that does not go backwards.
+	Now func() int64
 
-	Deadline  time.Duration // of a decision, and of a heartbeat
-	ColdStart time.Duration // see ledger.Outage
-	Assumed   int           // number of instances to assume until Redis has reported it
-	Largest   int           // the same if the program has stated it, otherwise 0
-	Instance  string        // unique name of this instance in Redis
+	Deadline  time.Duration    // of a decision, and of a heartbeat
+	ColdStart ledger.ColdStart // if this process begins without Redis
+	Assumed   int              // number of instances to assume until Redis has reported it
+	Largest   int              // the same if the program has stated it, otherwise 0
+	Instance  string           // unique name of this instance in Redis
 	Ledger    *ledger.Ledger[*Rule]
 
 	// Connect makes a shard's connection to its master. assumed is the fleet's size until Redis reports

@@ -132,7 +132,7 @@ func newShards(t *testing.T, nodes int) *testShards {
 	ctx, stop := context.WithCancel(context.Background())
 	var background sync.WaitGroup
 	c := Config{
-		Context: ctx, Go: background.Go, Now: l.now.Load, Born: l.now.Load(), Deadline: 50 * time.Millisecond, Assumed: 10,
+		Context: ctx, Go: background.Go, Now: l.now.Load, ColdStart: ledger.ColdStart{Born: l.now.Load()}, Deadline: 50 * time.Millisecond, Assumed: 10,
 		Instance: "a", Ledger: ledger.New[*Rule](4096), Trip: func(int, time.Duration, error) {}, Log: noLog{}, Unreadable: func(error) {},
 		Explain: func(err error) error { return err }, Hint: func(error) string { return "" },
 		Met: func(*Shard) {}, Heartbeat: func() {}, Turned: func() {}, Forgotten: func(*Shard) {},

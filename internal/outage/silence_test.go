@@ -89,14 +89,14 @@ func TestLaw11NothingIsAddedBetweenSilenceAndOutage(t *testing.T) {
 func TestSharesOfAProcessThatBeganWithoutRedis(t *testing.T) {
 	l := newShards(t, 1)
 	s := l.first
-	l.ColdStart, l.masters[0].heard.Size = minute, 3
+	l.ColdStart.Lasts, l.masters[0].heard.Size = minute, 3
 	if o := s.Outage(); o != (ledger.Outage{Fleet: 3}) {
 		t.Errorf("while Redis decides: %+v", o)
 	}
 	l.now.Add(int64(time.Second))
 	s.TripEnded(1, time.Millisecond, errLost)
 	silent := s.Outage()
-	if want := (ledger.Outage{Number: 1, Cut: l.Now() - int64(time.Millisecond), Fleet: 3, Newborn: true, Born: l.Born, ColdStart: minute}); silent != want {
+	if want := (ledger.Outage{Number: 1, Cut: l.Now() - int64(time.Millisecond), Fleet: 3, ColdStart: &l.ColdStart}); silent != want {
 		t.Errorf("in a silence: %+v, want %+v", silent, want)
 	}
 	s.Breaker.ForceOpen(errLost)

@@ -14,12 +14,15 @@ type Outage struct {
 	Cut int64
 	// Fleet is the number of instances that share the limit.
 	Fleet int
-	// Newborn says that this process began without Redis, at Born. The process may have replaced one that
-	// had used its share already. So its own share grows from a single unit to the whole within
-	// ColdStart, or within the window if that is shorter.
-	Newborn   bool
-	Born      int64
-	ColdStart time.Duration
+	// ColdStart is nil, unless this process began without Redis.
+	ColdStart *ColdStart
+}
+
+// ColdStart is the first time of a process that began without Redis. The process may have replaced one that
+// had used its share already. So its own share grows from a single unit to the whole.
+type ColdStart struct {
+	Born  int64         // when the process began
+	Lasts time.Duration // until a share is whole; the window, if that is shorter
 }
 
 // Known is what Redis says about a key, in a reply that charged or denied units.
@@ -162,17 +165,19 @@ func shareOf(part uint16, quota int64) int64 {
 	return max(1, int64(part)*quota/wholePart)
 }
 
-// coldStart returns how long the share of a limit takes to grow to the whole.
-func (o *Outage) coldStart(window time.Duration) int64 {
-	return int64(min(o.ColdStart, window))
+// within returns how long the share of a limit takes to grow to the whole.
+func (c *ColdStart) within(window time.Duration) int64 {
+	return int64(min(c.Lasts, window))
 }
 
-// reached returns how much of a share may be used by a process that began without Redis. The process may
-// have replaced one that used its share just before, so the amount grows evenly with the time since Born
-// (law 11). A single unit is free at once.
+// reached returns how much of a share may be used. After a cold start, the amount grows evenly with the time
+// since then (law 11). A single unit is free at once.
 func (o *Outage) reached(share int64, window time.Duration, now int64) int64 {
-	since, all := now-o.Born, o.coldStart(window)
-	if !o.Newborn || since >= all {
+	if o.ColdStart == nil {
+		return share
+	}
+	since, all := now-o.ColdStart.Born, o.ColdStart.within(window)
+	if since >= all {
 		return share
 	}
 	return max(1, mulDivUp(share, max(0, since), all)) // rounded up, so that the first unit is free at once
@@ -180,9 +185,9 @@ func (o *Outage) reached(share int64, window time.Duration, now int64) int64 {
 
 // reaches returns the time until the given number of units of a share may be used.
 func (o *Outage) reaches(units, share int64, window time.Duration, now int64) time.Duration {
-	if !o.Newborn {
+	if o.ColdStart == nil {
 		return 0
 	}
-	at := o.Born + mulDivUp(o.coldStart(window), min(units, share)-1, share) + 1
+	at := o.ColdStart.Born + mulDivUp(o.ColdStart.within(window), min(units, share)-1, share) + 1
 	return time.Duration(max(0, at-now))
 }

@@ -253,7 +253,7 @@ func TestLaw11RestartInAnOutageGrantsNoSecondShareAtOnce(t *testing.T) {
 		{24 * time.Hour, 0, 0, 250},
 	} {
 		account := &Account[string]{Hash: 7, Window: test.window, Quota: 1000, Key: "key"}
-		o := Outage{Number: 1, Cut: noon + second, Fleet: 4, Newborn: true, Born: noon, ColdStart: test.coldStart}
+		o := Outage{Number: 1, Cut: noon + second, Fleet: 4, ColdStart: &ColdStart{noon, test.coldStart}}
 		l, at := New[string](1), noon+test.after*second
 		if g := l.TakeUpTo(account, o, at, 1000); g.Granted != test.want {
 			t.Errorf("%+v: granted %d", test, g.Granted)
@@ -275,7 +275,7 @@ func TestLaw11RestartInAnOutageGrantsNoSecondShareAtOnce(t *testing.T) {
 		}
 	}
 	account := &Account[string]{Hash: 7, Window: time.Minute, Quota: 1000, Key: "key"}
-	o := Outage{Number: 1, Cut: noon, Fleet: 4, Born: noon, ColdStart: time.Minute}
+	o := Outage{Number: 1, Cut: noon, Fleet: 4}
 	if g := New[string](1).TakeUpTo(account, o, noon, 1000); g.Granted != 250 {
 		t.Errorf("an instance that knew Redis granted %d of its 250", g.Granted)
 	}
@@ -300,7 +300,7 @@ func TestLaw11ScalingUpInAnOutage(t *testing.T) {
 		began := cut + 20*second
 		for range added {
 			ledgers = append(ledgers, New[string](1))
-			outages = append(outages, Outage{Number: 1, Cut: began, Fleet: assumed, Newborn: true, Born: began, ColdStart: time.Minute})
+			outages = append(outages, Outage{Number: 1, Cut: began, Fleet: assumed, ColdStart: &ColdStart{began, time.Minute}})
 		}
 		var granted []int64 // in each second
 		most, sum := int64(0), int64(0)
