@@ -31,10 +31,8 @@ import (
 // such units. The log is asked some milliseconds late. So decisions within that time after a change may
 // differ.
 func Shadow(part float64) RuleOption {
-	return func(c *ruleConfig) error {
-		c.shadow = part
-		return option.Check(part > 0 && part <= 1, "Shadow of %v, must be the part of the keys to compare, above 0 and up to 1", part)
-	}
+	return option.Set(func(c *ruleConfig) { c.shadow = part },
+		part > 0 && part <= 1, "Shadow of %v, must be the part of the keys to compare, above 0 and up to 1", part)
 }
 
 const (

@@ -87,11 +87,9 @@ func (s *Slot) Lost() <-chan struct{} {
 // A short TTL frees the slots of a crashed process sooner; a long one lets processes keep their
 // slots through longer pauses.
 func SlotTTL(d time.Duration) RuleOption {
-	return func(c *ruleConfig) error {
-		c.slotTTL = d
-		right := d >= 100*time.Millisecond && d <= longestSlotTTL && d%time.Microsecond == 0
-		return option.Check(right, "SlotTTL of %v, must be between 100ms and %v, and a whole number of microseconds", d, longestSlotTTL)
-	}
+	return option.Set(func(c *ruleConfig) { c.slotTTL = d },
+		d >= 100*time.Millisecond && d <= longestSlotTTL && d%time.Microsecond == 0,
+		"SlotTTL of %v, must be between 100ms and %v, and a whole number of microseconds", d, longestSlotTTL)
 }
 
 const (
