@@ -71,6 +71,7 @@ func (l *Limiter) newShadow(r *Rule) (*shadow, error) {
 		return nil, fmt.Errorf("shadow of rule %q: %w", r.name, err)
 	}
 	l.shadows.Do(func() { l.background.Go(l.compareAll) })
+	r.counters.shadowed.Store(true)
 	return &shadow{
 		limiter:      l,
 		name:         r.name + "~log", // no rule can have this name
@@ -78,7 +79,7 @@ func (l *Limiter) newShadow(r *Rule) (*shadow, error) {
 		quota:        r.limit.Quota(),
 		salt:         xxhash.Sum64String(r.name),
 		threshold:    uint64(r.config.shadow * math.Nextafter(1<<64, 0)),
-		shadowCounts: l.metrics.shadow(r.name),
+		shadowCounts: &r.counters.shadow,
 	}, nil
 }
 

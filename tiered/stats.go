@@ -248,7 +248,7 @@ func (r *ruleCounters) stats(name string) RuleStats {
 		DryRun:    r.dryRun.stats(),
 		Errors:    r.failed.stats(),
 	}
-	if c := r.shadow; c != nil {
+	if c := &r.shadow; r.shadowed.Load() {
 		s.Shadow = &ShadowStats{
 			Agreed: c.agreed.Load(), WronglyAllowed: c.wronglyAllowed.Load(), WronglyDenied: c.wronglyDenied.Load(),
 			LeftOutQueueFull: c.full.Load(), LeftOutError: c.failed.Load(),
