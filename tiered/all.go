@@ -70,12 +70,8 @@ func (l *Limiter) allOrNone(ctx context.Context, requests []Request, grants Gran
 			d = &decisions[i]
 		}
 		q.Rule.count(q.Key, d, err)
-		switch key := &questions[i].key; {
-		case key.hold == nil:
-		case err != nil:
-			q.Rule.abandon(key, q.Cost, err)
-		default:
-			grants[i].Hold = q.Rule.newHold(key, q.Cost, d, asked)
+		if key := &questions[i].key; key.hold != nil && grants != nil {
+			grants[i].Hold = q.Rule.newHold(key, q.Cost, d, err, asked)
 		}
 	}
 	return decisions, err

@@ -3,7 +3,7 @@ package tiered
 import (
 	"context"
 	"fmt"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tierlimit/tierlimit/limit"
@@ -28,9 +28,8 @@ type Hold struct {
 	// them nevertheless.
 	local, unknown bool
 
-	mu    sync.Mutex // guards the fields below
-	ends  int64      // when the hold ends, in the limiter's time
-	ended bool       // the hold was settled or cancelled
+	ends  atomic.Int64 // when the hold ends, in the limiter's time
+	ended atomic.Bool  // the hold was settled or cancelled
 }
 
 // Hold charges units as [Rule.AllowN] does, for work that may turn out to cost more or less, and
@@ -62,26 +61,19 @@ func (r *Rule) hold(ctx context.Context, key string, units int64, life time.Dura
 	q := r.ask(key, units, operation)
 	q.key.hold = l.newHolding(r.lifeOf(life))
 	asked := l.now()
-	err := r.checkHold(life)
 	var d limit.Decision
+	err := r.checkHold(life)
 	if err == nil {
 		d, err = q.decide(ctx)
 	}
-	if err != nil {
-		r.abandon(&q.key, units, err)
-	}
+	h := r.newHold(&q.key, units, &d, err, asked)
 	r.count(key, &d, err)
-	var h *Hold
-	if err == nil {
-		h = r.newHold(&q.key, units, &d, asked)
-	}
-	if err = r.tell(&d, err); err != nil {
-		return nil, d, err
-	}
+	err = r.tell(&d, err)
 	if h == nil && d.Allowed { // the rule is on a dry run
-		h = &Hold{rule: r, ended: true}
+		h = &Hold{rule: r}
+		h.ended.Store(true)
 	}
-	return h, d, nil
+	return h, d, err
 }
 
 // checkUsed returns an error if no hold can be settled with that number of units.
@@ -92,27 +84,21 @@ func checkUsed(units int64) error {
 	return nil
 }
 
-// newHold returns the hold of the units that were granted, or nil if there are none.
-func (r *Rule) newHold(key *callKey, asked int64, d *limit.Decision, began int64) *Hold {
-	if d.Granted == 0 {
-		if key.hold.unknown {
+// newHold returns the hold of the units that a decision granted, or nil if there are none. err is the error
+// in place of the decision. newHold gives up units that Redis may hold without the caller's knowledge.
+func (r *Rule) newHold(key *callKey, asked int64, d *limit.Decision, err error, began int64) *Hold {
+	if err != nil || d.Granted == 0 {
+		if err == nil && key.hold.unknown || remote.IsCallers(err) && remote.MayHaveRun(err) {
 			r.giveUp(key, asked)
 		}
 		return nil
 	}
 	h := &key.hold.granted
 	h.rule, h.key, h.units, h.granted = r, key.kept(), d.Granted, began
-	h.ends = began + int64(key.hold.terms.Life)
+	h.ends.Store(began + int64(key.hold.terms.Life))
 	h.local, h.unknown = d.Degraded(), key.hold.unknown
 	r.counters.holds.change(1, h.units)
 	return h
-}
-
-// abandon gives up units that Redis may hold for a caller that got an error instead.
-func (r *Rule) abandon(key *callKey, units int64, err error) {
-	if remote.IsCallers(err) && remote.MayHaveRun(err) {
-		r.giveUp(key, units)
-	}
 }
 
 // giveUp cancels units that Redis may hold. It does so after the time at which they could still be
@@ -153,14 +139,14 @@ func (h *Hold) Settle(ctx context.Context, units int64) error {
 	if l.closed.Load() {
 		return limit.ErrClosed
 	}
-	ends, ok := h.end()
-	if !ok {
+	if h.ended.Swap(true) {
 		if h.units == 0 {
 			return nil // a hold of a dry run, which was not charged
 		}
 		return fmt.Errorf("%w: it was settled or cancelled", limit.ErrHoldEnded)
 	}
 	h.rule.counters.holds.change(-1, -h.units)
+	ends := h.ends.Load()
 	if l.now() > ends {
 		h.rule.counters.holds.late.Add(1)
 	}
@@ -179,31 +165,13 @@ func (h *Hold) Settle(ctx context.Context, units int64) error {
 // Cancel settles the hold with 0 units, and thus gives back all of them. After Settle it does nothing, so
 // it may be deferred. It may be called on a nil Hold, as returned with a denial.
 func (h *Hold) Cancel(ctx context.Context) error {
-	if h == nil || h.hasEnded() {
+	if h == nil || h.ended.Load() {
 		return nil
 	}
-	if err := h.Settle(ctx, 0); err != nil && !h.hasEnded() {
+	if err := h.Settle(ctx, 0); err != nil && !h.ended.Load() {
 		return err
 	}
 	return nil
-}
-
-func (h *Hold) hasEnded() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.ended
-}
-
-// end marks the hold as ended and returns the time at which it would have ended. ok is false if it was
-// ended before.
-func (h *Hold) end() (ends int64, ok bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.ended {
-		return 0, false
-	}
-	h.ended = true
-	return h.ends, true
 }
 
 // Extend prolongs the hold so that it lasts for life from now on, unless it lasts longer already. It
@@ -223,7 +191,7 @@ func (h *Hold) Extend(ctx context.Context, life time.Duration) error {
 		return limit.ErrClosed
 	case h.units == 0: // a hold of a dry run
 		return nil
-	case h.hasEnded():
+	case h.ended.Load():
 		return fmt.Errorf("%w: it was settled or cancelled", limit.ErrHoldEnded)
 	}
 	now := l.now()
@@ -239,8 +207,9 @@ func (h *Hold) Extend(ctx context.Context, life time.Duration) error {
 			return fmt.Errorf("%w: its time was over and its units were given back, or Redis has lost it", limit.ErrHoldEnded)
 		}
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.ends = max(h.ends, now+int64(life))
+	until := now + int64(life)
+	for ends := h.ends.Load(); ends < until && !h.ends.CompareAndSwap(ends, until); {
+		ends = h.ends.Load()
+	}
 	return nil
 }
