@@ -275,15 +275,14 @@ func (g *together) acquire(ctx context.Context, s *outage.Shard, part []int, ent
 	}
 	sent := g.limiter.slotNow()
 	replies, err := s.DecideAll(context.WithoutCancel(ctx), entries, within) // see Rule.Acquire
+	if err != nil {
+		replies = make([]remote.Reply, len(part))
+	}
 	for j, i := range part {
 		if entered[j] == nil {
 			continue
 		}
-		var reply remote.Reply
-		if err == nil {
-			reply = replies[j]
-		}
-		if slots := questions[j].leaveSlots(entered[j], sent, &reply, err); slots != nil {
+		if slots := questions[j].leaveSlots(entered[j], sent, &replies[j], err); slots != nil {
 			g.grants[i].Slot = slots[0]
 		}
 	}

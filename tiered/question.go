@@ -83,7 +83,8 @@ func (q *question) inMemory(now int64) (limit.Decision, bool) {
 func (q *question) decide(ctx context.Context) (d limit.Decision, err error) {
 	r := q.rule
 	if r.slotTTL != 0 && q.operation == lua.Peek {
-		return q.peekSlots(ctx)
+		_, d, err = q.acquire(ctx, 1)
+		return d, err
 	}
 	if err := r.check(ctx, q.key.said, q.cost); err != nil {
 		return limit.Decision{}, err
