@@ -126,56 +126,47 @@ func (l *Limiter) tellSlots(ctx context.Context, now int64) {
 	l.tellAll(ctx, l.slots.table.Statements(now, false, l.canTell))
 }
 
-// tellAll sends statements, and reports whether Redis has confirmed all of them; see tellSlots.
+// tellAll sends statements, and reports whether Redis has confirmed all of them; see tellSlots. On a
+// Cluster, the keys of a trip share a hash slot.
 func (l *Limiter) tellAll(ctx context.Context, statements []local.Statement[*Rule]) (told bool) {
-	var trips errgroup.Group
-	trips.SetLimit(statementsAtOnce)
-	for _, batch := range l.slotBatches(statements) {
-		if ctx.Err() != nil {
-			break
-		}
-		trips.Go(func() error { return l.tellBatch(batch) })
-	}
-	return trips.Wait() == nil
-}
-
-// slotBatches divides statements into one batch per trip. On a Cluster, the keys of a batch share a
-// hash slot.
-func (l *Limiter) slotBatches(statements []local.Statement[*Rule]) (batches [][]local.Statement[*Rule]) {
-	groups := map[uint16][]local.Statement[*Rule]{}
-	for _, s := range statements {
-		slot := uint16(0)
-		if l.shard == nil {
-			slot = l.keys.Slot(remote.UserKey(s.Held.Key))
-		}
-		groups[slot] = append(groups[slot], s)
-	}
-	for _, group := range groups {
-		batches = slices.AppendSeq(batches, slices.Chunk(group, maxBatch))
-	}
-	return batches
-}
-
-// tellBatch sends a batch of statements in one trip. It returns an error unless Redis has confirmed all
-// of them. A key whose value is unreadable does not affect the others (law 7).
-func (l *Limiter) tellBatch(batch []local.Statement[*Rule]) error {
-	entries := make([]remote.Entry, len(batch))
-	for i := range batch {
-		s := &batch[i]
+	entries, all := make([]remote.Entry, len(statements)), make([]int, len(statements))
+	for i := range statements {
+		s := &statements[i]
+		all[i] = i
 		entries[i] = remote.Entry{Key: s.Held.Key, Rule: s.Owner.encoded, Operation: lua.Slots, Cost: lua.SlotsAsKnown}
 		if s.Absolute {
 			entries[i].Cost = s.Units
 		}
 	}
+	parts := [][]int{all}
+	if l.shard == nil {
+		parts = l.script.Divide(entries)
+	}
+	var trips errgroup.Group
+	trips.SetLimit(statementsAtOnce)
+	for _, part := range parts {
+		for batch := range slices.Chunk(part, maxBatch) {
+			if ctx.Err() == nil {
+				trips.Go(func() error { return l.tellBatch(statements, entries, batch) })
+			}
+		}
+	}
+	return trips.Wait() == nil
+}
+
+// tellBatch sends the statements at some positions in one trip. It returns an error unless Redis has
+// confirmed all of them. A key whose value is unreadable does not affect the others (law 7).
+func (l *Limiter) tellBatch(statements []local.Statement[*Rule], entries []remote.Entry, batch []int) error {
 	sent := l.slotNow()
-	replies, err := l.shards.Of(remote.UserKey(batch[0].Held.Key)).DecideAll(context.Background(), entries, l.config.deadline)
+	shard := l.shards.Of(remote.UserKey(entries[batch[0]].Key))
+	replies, err := shard.DecideAll(context.Background(), some(entries, batch), l.config.deadline)
 	now := l.now()
 	if err != nil {
 		replies = make([]remote.Reply, len(batch))
 	}
 	var failed error
-	for i := range batch {
-		s := &batch[i]
+	for i, at := range batch {
+		s := &statements[at]
 		if err := cmp.Or(err, replies[i].Err); err != nil {
 			failed = err
 			s.Failed(now, l.unsettledUntil(now))
