@@ -36,8 +36,9 @@ type config struct {
 	onStateChange func(State)
 }
 
-func defaults() config {
-	return config{
+// configure returns the defaults with the options applied.
+func configure(options []Option) (config, error) {
+	c := config{
 		prefix:      "tl",
 		deadline:    50 * time.Millisecond,
 		logUpTo:     DefaultLogUpTo,
@@ -48,11 +49,6 @@ func defaults() config {
 		queue:       100_000,
 		logger:      slog.Default(),
 	}
-}
-
-// configure returns the defaults with the options applied.
-func configure(options []Option) (config, error) {
-	c := defaults()
 	err := option.Apply(&c, options)
 	return c, err
 }
