@@ -49,10 +49,8 @@ func (l *Limiter) AllowAll(ctx context.Context, requests ...Request) ([]limit.De
 // decideTogether implements AllowAll if grants is nil. Otherwise it implements TakeAll, and stores the
 // grants in grants.
 func (l *Limiter) decideTogether(ctx context.Context, requests []Request, grants Grants) ([]limit.Decision, error) {
-	for i := range requests {
-		if requests[i].isDryRun() {
-			return l.decideBesideDryRuns(ctx, requests, grants)
-		}
+	if slices.ContainsFunc(requests, func(q Request) bool { return q.isDryRun() }) {
+		return l.decideBesideDryRuns(ctx, requests, grants)
 	}
 	return l.allOrNone(ctx, requests, grants)
 }
