@@ -113,6 +113,9 @@ func (r *Rule) giveUp(key *callKey, units int64) {
 	l.holds.put(l, s)
 }
 
+// isInRedis reports whether Redis has charged the units, or may have.
+func (h *Hold) isInRedis() bool { return !h.local || h.unknown }
+
 // Units returns the number of units held.
 func (h *Hold) Units() int64 { return h.units }
 
@@ -146,13 +149,11 @@ func (h *Hold) Settle(ctx context.Context, units int64) error {
 		return fmt.Errorf("%w: it was settled or cancelled", limit.ErrHoldEnded)
 	}
 	h.rule.counters.holds.change(-1, -h.units)
-	ends := h.ends.Load()
-	if l.now() > ends {
+	if l.now() > h.ends.Load() {
 		h.rule.counters.holds.late.Add(1)
 	}
-	s := settlement{rule: h.rule, key: h.key, held: h.units, used: units, granted: h.granted, ends: ends, unknown: h.unknown}
-	if h.local && !h.unknown {
-		s.local = true
+	s := settlement{Hold: h, used: units}
+	if !h.isInRedis() {
 		l.record(&s)
 		h.rule.counters.holds.settled.Add(1)
 		h.rule.unitsCameBack(&s.key)
@@ -195,7 +196,7 @@ func (h *Hold) Extend(ctx context.Context, life time.Duration) error {
 		return fmt.Errorf("%w: it was settled or cancelled", limit.ErrHoldEnded)
 	}
 	now := l.now()
-	if !h.local || h.unknown {
+	if h.isInRedis() {
 		reply, err := l.shardOf(&h.key).Decide(ctx, remote.Entry{
 			Key: string(h.key.name), Rule: r.encoded, Operation: lua.Extend, Cost: 1,
 			Hold: &remote.Hold{ID: h.key.hold.terms.ID, Life: life},
