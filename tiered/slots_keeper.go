@@ -35,10 +35,10 @@ type slotKeeper struct {
 	holder remote.Holder
 	wake   wake.Signal
 	third  atomic.Int64 // a third of the shortest TTL, in ns; 0: no rule has slots
+	closed atomic.Bool  // closeSlots has taken over from keepSlots; set under mu
 
-	mu     sync.Mutex // guards the fields below
-	closed bool
-	told   int64 // the virtual time of the last round, see roundOfSlots
+	mu   sync.Mutex // held while the keeper is started, and in each round
+	told int64      // the virtual time of the last round, see roundOfSlots
 }
 
 // initSlots initializes the slot keeper. It must be called before any rule is made.
@@ -58,7 +58,7 @@ func (l *Limiter) startSlots(ttl time.Duration) {
 		return
 	}
 	k.third.Store(third)
-	if known == 0 && l.config.virtualClock == nil && !k.closed {
+	if known == 0 && l.config.virtualClock == nil && !k.closed.Load() {
 		l.background.Go(l.keepSlots)
 	}
 	k.wake.Send()
@@ -85,7 +85,7 @@ func (l *Limiter) keepSlots() {
 				renewAt = retryAt
 			}
 		}
-		if l.slots.isClosed() {
+		if l.slots.closed.Load() {
 			return
 		}
 		now, third := l.now(), l.slots.third.Load()
@@ -222,19 +222,11 @@ func (l *Limiter) roundOfSlots() {
 	l.tellSlots(context.Background(), now)
 }
 
-// isClosed reports whether closeSlots has taken over from the keeper, and tells Redis what remains to be
-// told.
-func (k *slotKeeper) isClosed() bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.closed
-}
-
 // closeSlots releases all slots (law 12). It logs the number of keys whose slots it could not release.
 func (l *Limiter) closeSlots() {
 	k := &l.slots
 	k.mu.Lock()
-	k.closed = true
+	k.closed.Store(true)
 	k.mu.Unlock()
 	k.table.EndAll(l.now())
 	l.tellSlotsEnded()
