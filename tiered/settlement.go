@@ -117,5 +117,5 @@ func (l *Limiter) unknownHold(ctx context.Context, s *settlement) {
 // unitsCameBack forgets a remembered denial and wakes waiters, because units may be free now.
 func (r *Rule) unitsCameBack(key *callKey) {
 	r.forgetDenial(key.hash)
-	r.limiter.lines.release(r.name, key.inRedis())
+	r.limiter.lines.release(r.heldKey(key))
 }

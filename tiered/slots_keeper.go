@@ -174,7 +174,7 @@ func (l *Limiter) tellBatch(statements []local.Statement[*Rule], entries []remot
 		}
 		s.Answered(now, l.slotsTill(sent, s.TTL), replies[i].Granted, replies[i].Remaining)
 		if s.Absolute {
-			l.lines.release(s.Held.Rule, remote.UserKey(s.Held.Key)) // so that the first waiter asks again
+			l.lines.release(s.Held.HeldKey) // so that the first waiter asks again
 		}
 	}
 	return failed
