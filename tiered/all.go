@@ -49,7 +49,7 @@ func (l *Limiter) AllowAll(ctx context.Context, requests ...Request) ([]limit.De
 // decideTogether implements AllowAll if grants is nil. Otherwise it implements TakeAll, and stores the
 // grants in grants.
 func (l *Limiter) decideTogether(ctx context.Context, requests []Request, grants Grants) ([]limit.Decision, error) {
-	if slices.ContainsFunc(requests, func(q Request) bool { return q.isDryRun() }) {
+	if slices.ContainsFunc(requests, Request.isDryRun) {
 		return l.decideBesideDryRuns(ctx, requests, grants)
 	}
 	return l.allOrNone(ctx, requests, grants)
