@@ -33,21 +33,18 @@ func (r *Rule) Acquire(ctx context.Context, key string, units int64) (*Slot, lim
 	var q question
 	q.begin(r, key, units, lua.Take)
 	slots, d, err := q.acquire(ctx, 1)
-	r.count(key, &d, err)
-	if err = r.tell(&d, err); err != nil {
-		return nil, d, err
-	}
+	err = q.end(&d, err)
 	switch {
 	case slots != nil:
 		return slots[0], d, nil
 	case d.Allowed: // on a dry run
 		return &Slot{rule: r, dry: true}, d, nil
 	}
-	return nil, d, nil
+	return nil, d, err
 }
 
 // acquire acquires up to count slots, each with the question's units. It returns the decision about the
-// last slot.
+// last slot. A Peek acquires none.
 func (q *question) acquire(ctx context.Context, count int64) ([]*Slot, limit.Decision, error) {
 	r := q.rule
 	if err := r.checkSlots(ctx, q.key.said, q.cost); err != nil {
@@ -58,6 +55,10 @@ func (q *question) acquire(ctx context.Context, count int64) ([]*Slot, limit.Dec
 	var d limit.Decision
 	if r.remembered(&d, q.key.hash, l.now(), q.cost) {
 		return nil, d, nil
+	}
+	if q.operation == lua.Peek {
+		d, err := q.peekSlots(ctx)
+		return nil, d, err
 	}
 	own, d, ok := q.reserveSlots(count)
 	if !ok {
@@ -114,8 +115,12 @@ func (l *Limiter) enterSlots(ctx context.Context, within time.Duration, question
 		case l.closed.Load(): // it was open when the call was checked
 			return ctx, nil, limit.ErrClosed
 		}
-		if err := l.awaitTold(wait, until); err != nil {
-			return ctx, nil, remote.LateBy(ctx, err)
+		select {
+		case <-wait: // closed when the key is no longer in doubt
+		case <-time.After(time.Until(until)):
+			return ctx, nil, remote.LateBy(ctx, remote.ErrInDoubt)
+		case <-l.ctx.Done():
+			return ctx, nil, remote.LateBy(ctx, limit.ErrClosed)
 		}
 	}
 }
@@ -137,18 +142,6 @@ func (l *Limiter) tryEnter(questions []*question) (entered []*local.Held[*Rule],
 		return nil, wait
 	}
 	return entered, nil
-}
-
-// awaitTold waits until a key is no longer in doubt. The channel told is closed at that moment.
-func (l *Limiter) awaitTold(told <-chan struct{}, until time.Time) error {
-	select {
-	case <-told:
-		return nil
-	case <-time.After(time.Until(until)):
-		return remote.ErrInDoubt
-	case <-l.ctx.Done():
-		return limit.ErrClosed
-	}
 }
 
 func (q *question) heldKey() local.HeldKey { return q.rule.heldKey(&q.key) }
@@ -213,24 +206,29 @@ func (r *Rule) slotsDenied(d *limit.Decision) {
 
 // acquireAlone decides without Redis; err is the reason. Unless Redis is lost or the policy is Allow,
 // the decision is a denial: the answer may merely be late, and units that were granted here would
-// exceed the limit.
+// exceed the limit. A Peek gets no slot.
 func (q *question) acquireAlone(err error) (*Slot, limit.Decision) {
 	r, s := q.rule, q.shard()
-	s.Missed(err)
-	d := r.decision(s.TierWithout(err))
-	d.RetryAfter, d.ResetAfter = acquireAgain, r.slotTTL
-	share := q.slotShare()
+	if q.operation != lua.Peek {
+		s.Missed(err)
+	}
+	d := q.slotDenial(s.TierWithout(err), 0)
 	switch {
-	case r.config.policy == Allow:
-		share.Any = true
 	case r.config.policy == Deny:
 		d.RetryAfter = outage.ProbeEvery
 		return nil, d
-	case s.Breaker.Closed():
+	case r.config.policy != Allow && s.Breaker.Closed():
+		return nil, d
+	}
+	if q.operation == lua.Peek {
+		d.Remaining = min(q.roomAlone(), r.limit.Quota())
+		if d.Allowed = d.Remaining >= q.cost; d.Allowed {
+			d.RetryAfter = 0
+		}
 		return nil, d
 	}
 	slot := &Slot{rule: r, key: q.key.kept()}
-	d.Allowed, d.Remaining = r.limiter.slots.table.GrantAlone(r.limiter.now(), q.heldKey(), r, r.slotTTL, share, q.cost, &slot.local)
+	d.Allowed, d.Remaining = r.limiter.slots.table.GrantAlone(r.limiter.now(), q.heldKey(), r, r.slotTTL, q.slotShare(), q.cost, &slot.local)
 	if !d.Allowed {
 		return nil, d
 	}
@@ -242,7 +240,7 @@ func (q *question) acquireAlone(err error) (*Slot, limit.Decision) {
 // slotShare returns this process's share of the limit at present.
 func (q *question) slotShare() local.Share {
 	o := q.shard().Outage()
-	return local.Share{Quota: q.rule.limit.Quota(), Outage: o.Number, Fleet: o.Fleet}
+	return local.Share{Quota: q.rule.limit.Quota(), Outage: o.Number, Fleet: o.Fleet, Any: q.rule.config.policy == Allow}
 }
 
 // roomAlone returns how many more units this process may hold within its share of the limit.
@@ -262,7 +260,7 @@ func (q *question) reserveSlots(count int64) (own int64, d limit.Decision, ok bo
 	l := q.rule.limiter
 	own, room := l.slots.table.Reserve(l.now(), q.heldKey(), q.rule, q.rule.slotTTL, q.slotShare(), q.cost, count)
 	if own == 0 {
-		return 0, q.deniedByShare(room), false
+		return 0, q.slotDenial(q.shard().TierSettling(), room), false
 	}
 	return own, d, true
 }
@@ -273,10 +271,9 @@ func (q *question) slotsSettle() bool {
 	return r.config.policy != Allow && s.Breaker.Closed() && s.Uncounted(r.name, r.slotTTL)
 }
 
-// deniedByShare returns a denial by this instance's share, which has room for the given number of units
-// only.
-func (q *question) deniedByShare(room int64) limit.Decision {
-	d := q.rule.decision(q.shard().TierSettling())
+// slotDenial returns a denial by this instance, which has room for the given number of units only.
+func (q *question) slotDenial(tier limit.Tier, room int64) limit.Decision {
+	d := q.rule.decision(tier)
 	d.Remaining, d.RetryAfter, d.ResetAfter = room, acquireAgain, q.rule.slotTTL
 	return d
 }
@@ -288,47 +285,26 @@ func (q *question) unreserveSlots(own int64) {
 	}
 }
 
-// peekSlots decides a Peek of a concurrency limit.
+// peekSlots decides a Peek that no remembered denial answers.
 func (q *question) peekSlots(ctx context.Context) (d limit.Decision, err error) {
-	r, units := q.rule, q.cost
-	if err := r.checkSlots(ctx, q.key.said, units); err != nil {
-		return limit.Decision{}, err
-	}
-	l := r.limiter
-	l.roundOfSlots()
-	if r.remembered(&d, q.key.hash, l.now(), units) {
-		return d, nil
-	}
 	s, err := q.shard(), breaker.ErrOpen
 	if s.Breaker.Closed() {
 		var reply remote.Reply
 		if reply, err = s.Decide(ctx, q.entry()); err == nil {
-			r.fromRedis(&d, &reply, units, lua.Peek)
-			r.slotsDenied(&d)
+			q.rule.fromRedis(&d, &reply, q.cost, lua.Peek)
+			q.rule.slotsDenied(&d)
 			if q.slotsSettle() {
 				d.Remaining = min(d.Remaining, q.roomAlone())
-				if d.Allowed && d.Remaining < units {
-					return q.deniedByShare(d.Remaining), nil
+				if d.Allowed && d.Remaining < q.cost {
+					return q.slotDenial(s.TierSettling(), d.Remaining), nil
 				}
 			}
 			return d, nil
 		}
 	}
-	if !l.outage(err) {
+	if !q.rule.limiter.outage(err) {
 		return limit.Decision{}, err
 	}
-	d = r.decision(s.TierWithout(err))
-	d.RetryAfter, d.ResetAfter = acquireAgain, r.slotTTL
-	switch {
-	case r.config.policy == Allow:
-		d.Remaining = r.limit.Quota()
-	case r.config.policy == Deny:
-		d.RetryAfter = outage.ProbeEvery
-	case r.config.policy == Approximate && !s.Breaker.Closed():
-		d.Remaining = q.roomAlone()
-	}
-	if d.Allowed = d.Remaining >= units; d.Allowed {
-		d.RetryAfter = 0
-	}
+	_, d = q.acquireAlone(err)
 	return d, nil
 }

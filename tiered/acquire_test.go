@@ -14,8 +14,8 @@ import (
 
 	"github.com/tierlimit/tierlimit/internal/redistest"
 	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/local"
 	"github.com/tierlimit/tierlimit/plan"
-	"github.com/tierlimit/tierlimit/remote"
 )
 
 func mustAcquire(t testing.TB, r *Rule, key string, units int64) *Slot {
@@ -204,7 +204,7 @@ func TestLaw7AcquireWaitEndsWithItsContext(t *testing.T) {
 			cancel()
 			fallthrough
 		case n < 10*last: // not forever
-			l.lines.release("jobs", remote.UserKey("k"))
+			l.lines.release(local.HeldKey{Rule: "jobs", Key: "k"})
 		}
 		return send()
 	})

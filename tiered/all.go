@@ -49,10 +49,8 @@ func (l *Limiter) AllowAll(ctx context.Context, requests ...Request) ([]limit.De
 // decideTogether implements AllowAll if grants is nil. Otherwise it implements TakeAll, and stores the
 // grants in grants.
 func (l *Limiter) decideTogether(ctx context.Context, requests []Request, grants Grants) ([]limit.Decision, error) {
-	for i := range requests {
-		if requests[i].isDryRun() {
-			return l.decideBesideDryRuns(ctx, requests, grants)
-		}
+	if slices.ContainsFunc(requests, Request.isDryRun) {
+		return l.decideBesideDryRuns(ctx, requests, grants)
 	}
 	return l.allOrNone(ctx, requests, grants)
 }
@@ -70,12 +68,8 @@ func (l *Limiter) allOrNone(ctx context.Context, requests []Request, grants Gran
 			d = &decisions[i]
 		}
 		q.Rule.count(q.Key, d, err)
-		switch key := &questions[i].key; {
-		case key.hold == nil:
-		case err != nil:
-			q.Rule.abandon(key, q.Cost, err)
-		default:
-			grants[i].Hold = q.Rule.newHold(key, q.Cost, d, asked)
+		if key := &questions[i].key; key.hold != nil && grants != nil {
+			grants[i].Hold = q.Rule.newHold(key, q.Cost, d, err, asked)
 		}
 	}
 	return decisions, err

@@ -212,7 +212,7 @@ func (g *together) takeBack(ctx context.Context) {
 		refunds.Go(func() {
 			if q.key.hold != nil {
 				l.settle(context.Background(), q.rule.cancelling(&q.key, q.cost))
-			} else if err := q.rule.refund(context.Background(), &q.key, q.cost, q.cost, at); err != nil {
+			} else if err := q.rule.giveBack(context.Background(), &q.key, q.cost, q.cost, at); err != nil {
 				l.log.Warn("take back", "units of a request could not be given back after another request of the same call was denied", "error", err)
 			}
 		})
@@ -276,15 +276,14 @@ func (g *together) acquire(ctx context.Context, s *outage.Shard, part []int, ent
 	}
 	sent := g.limiter.slotNow()
 	replies, err := s.DecideAll(context.WithoutCancel(ctx), entries, within) // see Rule.Acquire
+	if err != nil {
+		replies = make([]remote.Reply, len(part))
+	}
 	for j, i := range part {
 		if entered[j] == nil {
 			continue
 		}
-		var reply remote.Reply
-		if err == nil {
-			reply = replies[j]
-		}
-		if slots := questions[j].leaveSlots(entered[j], sent, &reply, err); slots != nil {
+		if slots := questions[j].leaveSlots(entered[j], sent, &replies[j], err); slots != nil {
 			g.grants[i].Slot = slots[0]
 		}
 	}

@@ -9,7 +9,7 @@ import (
 
 	"github.com/tierlimit/tierlimit/internal/redistest"
 	"github.com/tierlimit/tierlimit/limit"
-	"github.com/tierlimit/tierlimit/remote"
+	"github.com/tierlimit/tierlimit/local"
 )
 
 // Laws 1 and 9: a group spans two masters, one of which is lost. The healthy master decides about its part, and
@@ -124,7 +124,7 @@ func TestLaw9WhatADeniedGroupGivesBackIsFree(t *testing.T) {
 	redistest.Eventually(t, "the denial is remembered, and the caller waits for hours", func() bool {
 		l.lines.mu.Lock()
 		defer l.lines.mu.Unlock()
-		queues := l.lines.of[lineID{r.name, remote.UserKey(free)}]
+		queues := l.lines.of[local.HeldKey{Rule: r.name, Key: free}]
 		return len(queues) == 1 && time.Until(queues[0].next) > time.Hour
 	})
 	master.Resume()

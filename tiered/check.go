@@ -60,6 +60,7 @@ func (l *Limiter) checkAll(ctx context.Context, requests []Request, check func(*
 	}
 	type counter struct{ rule, key string }
 	seen := make(map[counter]int) // the number of the request, counted from 1
+	work := int64(0)
 	for i := range requests {
 		q := &requests[i]
 		if err := check(q, ctx); err != nil {
@@ -73,17 +74,10 @@ func (l *Limiter) checkAll(ctx context.Context, requests []Request, check func(*
 			return fmt.Errorf("%w: requests %d and %d have the same rule, %q, and the same key; combine them into one request with the sum of their costs", limit.ErrInvalidRule, first, i+1, q.Rule.name)
 		}
 		seen[key] = i + 1
+		work += q.Rule.encoded.Work(q.Cost)
 	}
-	return checkWork(requests)
-}
-
-// checkWork checks that one trip can carry the requests. The requests cannot be divided among trips, and
-// while Redis writes their units it serves nobody else (law 7). The costs must have been checked before.
-func checkWork(requests []Request) error {
-	work := int64(0)
-	for i := range requests {
-		work += requests[i].Rule.encoded.Work(requests[i].Cost)
-	}
+	// The requests cannot be divided among trips, and while Redis writes their units it serves nobody else
+	// (law 7).
 	if work > maxWork {
 		return fmt.Errorf("%w: the %d requests write %d log units together, must be at most %d: use smaller costs, fewer requests, or an algorithm that is not a log", limit.ErrInvalidCost, len(requests), work, maxWork)
 	}

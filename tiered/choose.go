@@ -44,6 +44,8 @@ func (l *Limiter) nameBytes(rule string, n plan.Need) int {
 // and the reason.
 func (l *Limiter) plan(rule string, lim limit.Limit, c ruleConfig) (limit.Limit, limit.Algorithm, string, error) {
 	switch {
+	case lim.IsConcurrent():
+		return lim, limit.Concurrency(), "the limit is on units that are held at the same time, and has no window.", nil
 	case c.need.Stated() && !c.algorithm.IsAutomatic():
 		return lim, c.algorithm, "", option.Invalid("the rule has both a Need and the algorithm %v; set only one of them", c.algorithm)
 	case c.need.Stated():

@@ -61,9 +61,7 @@ func TestLaw12CloseReleasesSlotsForALimitedTime(t *testing.T) {
 	l := newLimiterOn(t, client, redistest.Prefix(), Deadline(100*time.Millisecond))
 	const all = 8 * statementsAtOnce * maxBatch
 	holdMany(newRule(t, l, "jobs", limit.Concurrent(1), SlotTTL(10*time.Minute)), all)
-	l.slots.mu.Lock()
-	l.slots.closed = true // stops the keeper from sending statements
-	l.slots.mu.Unlock()
+	l.slots.closed.Store(true) // stops the keeper from sending statements
 	l.slots.table.EndAll(l.now())
 	within, cancel := context.WithCancel(t.Context())
 	hook.end.Store(&cancel)

@@ -53,7 +53,8 @@ func (c *counters) trip(calls int, took time.Duration, err error) {
 type ruleCounters struct {
 	decisions *decisionCounts
 	dryRun    *decisionCounts
-	shadow    *shadowCounts
+	shadowed  atomic.Bool // a rule has a shadow
+	shadow    shadowCounts
 	failed    failures
 	holds     holdCounts
 }
@@ -91,7 +92,11 @@ func (f *failures) stats() ErrorStats {
 func (c *counters) rule(name string, dryRun bool) (*ruleCounters, *decisionCounts) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	r := c.ofName(name)
+	r := c.rules[name]
+	if r == nil {
+		r = new(ruleCounters)
+		c.rules[name] = r
+	}
 	decisions := &r.decisions
 	if dryRun {
 		decisions = &r.dryRun
@@ -117,23 +122,4 @@ func (c *counters) decided(r *ruleCounters) []TierStats {
 		all[i].HeldBack += dry[i].HeldBack
 	}
 	return all
-}
-
-// shadow returns the counts that the shadows of all rules of a name share.
-func (c *counters) shadow(name string) *shadowCounts {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	r := c.ofName(name)
-	if r.shadow == nil {
-		r.shadow = new(shadowCounts)
-	}
-	return r.shadow
-}
-
-// ofName returns the counters of a name. The caller must hold the lock.
-func (c *counters) ofName(name string) *ruleCounters {
-	if c.rules[name] == nil {
-		c.rules[name] = new(ruleCounters)
-	}
-	return c.rules[name]
 }

@@ -15,10 +15,8 @@ import (
 // or reset the key by a rule with another limit ([Rule.WithLimit]). With 0 no denial is remembered, and
 // every request goes to Redis. [RememberDenials] sets how many denials are remembered.
 func DenialLife(d time.Duration) RuleOption {
-	return func(c *ruleConfig) error {
-		c.denialLife = d
-		return option.Check(d >= 0 && d <= denialLife, "DenialLife of %v, must be between 0 and %v", d, denialLife)
-	}
+	return option.Set(func(c *ruleConfig) { c.denialLife = d },
+		d >= 0 && d <= denialLife, "DenialLife of %v, must be between 0 and %v", d, denialLife)
 }
 
 // remembered decides by the remembered denial of a key, if there is one that still holds.

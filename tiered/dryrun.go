@@ -2,6 +2,7 @@ package tiered
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -34,16 +35,11 @@ func DryRun() RuleOption {
 func (r *Rule) IsDryRun() bool { return r.config.dryRun }
 
 // isDryRun reports whether a request's rule is on a dry run.
-func (q *Request) isDryRun() bool { return q.Rule != nil && q.Rule.config.dryRun }
+func (q Request) isDryRun() bool { return q.Rule != nil && q.Rule.config.dryRun }
 
 // decideBesideDryRuns is decideTogether if some rules are on a dry run.
 func (l *Limiter) decideBesideDryRuns(ctx context.Context, requests []Request, grants Grants) ([]limit.Decision, error) {
-	var real []Request
-	for _, q := range requests {
-		if !q.isDryRun() {
-			real = append(real, q)
-		}
-	}
+	real := slices.DeleteFunc(slices.Clone(requests), Request.isDryRun)
 	var realGrants Grants
 	if grants != nil {
 		realGrants = make(Grants, len(real))
@@ -51,12 +47,9 @@ func (l *Limiter) decideBesideDryRuns(ctx context.Context, requests []Request, g
 	// Both groups of rules share one deadline (law 7). It is not set on the context itself: its end would
 	// then count as an error of the caller, who has not cancelled anything (law 6).
 	rest := remote.Rest(ctx, time.Now().Add(l.config.deadline))
-	var decided []limit.Decision
-	if len(real) > 0 {
-		var err error
-		if decided, err = l.allOrNone(ctx, real, realGrants); err != nil {
-			return nil, err
-		}
+	decided, err := l.allOrNone(ctx, real, realGrants)
+	if err != nil {
+		return nil, err
 	}
 	granted := len(real) == 0 || decided[0].Allowed
 	decisions := make([]limit.Decision, len(requests))

@@ -18,10 +18,7 @@ type histogram struct {
 func newHistogram(bounds []float64) *histogram { return &histogram{bounds: bounds} }
 
 func (h *histogram) observe(v float64) {
-	i := 0
-	for i < len(h.bounds) && v > h.bounds[i] {
-		i++
-	}
+	i, _ := slices.BinarySearch(h.bounds, v)
 	h.counts[i].Add(1)
 	for {
 		old := h.sum.Load()

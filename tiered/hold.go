@@ -3,7 +3,7 @@ package tiered
 import (
 	"context"
 	"fmt"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tierlimit/tierlimit/limit"
@@ -28,9 +28,8 @@ type Hold struct {
 	// them nevertheless.
 	local, unknown bool
 
-	mu    sync.Mutex // guards the fields below
-	ends  int64      // when the hold ends, in the limiter's time
-	ended bool       // the hold was settled or cancelled
+	ends  atomic.Int64 // when the hold ends, in the limiter's time
+	ended atomic.Bool  // the hold was settled or cancelled
 }
 
 // Hold charges units as [Rule.AllowN] does, for work that may turn out to cost more or less, and
@@ -63,26 +62,19 @@ func (r *Rule) hold(ctx context.Context, key string, units int64, life time.Dura
 	q.begin(r, key, units, operation)
 	q.key.hold = l.newHolding(r.lifeOf(life))
 	asked := l.now()
-	err := r.checkHold(life)
 	var d limit.Decision
+	err := r.checkHold(life)
 	if err == nil {
 		err = q.decide(ctx, &d)
 	}
-	if err != nil {
-		r.abandon(&q.key, units, err)
-	}
+	h := r.newHold(&q.key, units, &d, err, asked)
 	r.count(key, &d, err)
-	var h *Hold
-	if err == nil {
-		h = r.newHold(&q.key, units, &d, asked)
-	}
-	if err = r.tell(&d, err); err != nil {
-		return nil, d, err
-	}
+	err = r.tell(&d, err)
 	if h == nil && d.Allowed { // the rule is on a dry run
-		h = &Hold{rule: r, ended: true}
+		h = &Hold{rule: r}
+		h.ended.Store(true)
 	}
-	return h, d, nil
+	return h, d, err
 }
 
 // checkUsed returns an error if no hold can be settled with that number of units.
@@ -93,27 +85,21 @@ func checkUsed(units int64) error {
 	return nil
 }
 
-// newHold returns the hold of the units that were granted, or nil if there are none.
-func (r *Rule) newHold(key *callKey, asked int64, d *limit.Decision, began int64) *Hold {
-	if d.Granted == 0 {
-		if key.hold.unknown {
+// newHold returns the hold of the units that a decision granted, or nil if there are none. err is the error
+// in place of the decision. newHold gives up units that Redis may hold without the caller's knowledge.
+func (r *Rule) newHold(key *callKey, asked int64, d *limit.Decision, err error, began int64) *Hold {
+	if err != nil || d.Granted == 0 {
+		if err == nil && key.hold.unknown || remote.IsCallers(err) && remote.MayHaveRun(err) {
 			r.giveUp(key, asked)
 		}
 		return nil
 	}
 	h := &key.hold.granted
 	h.rule, h.key, h.units, h.granted = r, key.kept(), d.Granted, began
-	h.ends = began + int64(key.hold.terms.Life)
+	h.ends.Store(began + int64(key.hold.terms.Life))
 	h.local, h.unknown = d.Degraded(), key.hold.unknown
 	r.counters.holds.change(1, h.units)
 	return h
-}
-
-// abandon gives up units that Redis may hold for a caller that got an error instead.
-func (r *Rule) abandon(key *callKey, units int64, err error) {
-	if remote.IsCallers(err) && remote.MayHaveRun(err) {
-		r.giveUp(key, units)
-	}
 }
 
 // giveUp cancels units that Redis may hold. It does so after the time at which they could still be
@@ -127,6 +113,9 @@ func (r *Rule) giveUp(key *callKey, units int64) {
 	}
 	l.holds.put(l, s)
 }
+
+// isInRedis reports whether Redis has charged the units, or may have.
+func (h *Hold) isInRedis() bool { return !h.local || h.unknown }
 
 // Units returns the number of units held.
 func (h *Hold) Units() int64 { return h.units }
@@ -154,20 +143,18 @@ func (h *Hold) Settle(ctx context.Context, units int64) error {
 	if l.closed.Load() {
 		return limit.ErrClosed
 	}
-	ends, ok := h.end()
-	if !ok {
+	if h.ended.Swap(true) {
 		if h.units == 0 {
 			return nil // a hold of a dry run, which was not charged
 		}
 		return fmt.Errorf("%w: it was settled or cancelled", limit.ErrHoldEnded)
 	}
 	h.rule.counters.holds.change(-1, -h.units)
-	if l.now() > ends {
+	if l.now() > h.ends.Load() {
 		h.rule.counters.holds.late.Add(1)
 	}
-	s := settlement{rule: h.rule, key: h.key, held: h.units, used: units, granted: h.granted, ends: ends, unknown: h.unknown}
-	if h.local && !h.unknown {
-		s.local = true
+	s := settlement{Hold: h, used: units}
+	if !h.isInRedis() {
 		l.record(&s)
 		h.rule.counters.holds.settled.Add(1)
 		h.rule.unitsCameBack(&s.key)
@@ -180,31 +167,13 @@ func (h *Hold) Settle(ctx context.Context, units int64) error {
 // Cancel settles the hold with 0 units, and thus gives back all of them. After Settle it does nothing, so
 // it may be deferred. It may be called on a nil Hold, as returned with a denial.
 func (h *Hold) Cancel(ctx context.Context) error {
-	if h == nil || h.hasEnded() {
+	if h == nil || h.ended.Load() {
 		return nil
 	}
-	if err := h.Settle(ctx, 0); err != nil && !h.hasEnded() {
+	if err := h.Settle(ctx, 0); err != nil && !h.ended.Load() {
 		return err
 	}
 	return nil
-}
-
-func (h *Hold) hasEnded() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.ended
-}
-
-// end marks the hold as ended and returns the time at which it would have ended. ok is false if it was
-// ended before.
-func (h *Hold) end() (ends int64, ok bool) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.ended {
-		return 0, false
-	}
-	h.ended = true
-	return h.ends, true
 }
 
 // Extend prolongs the hold so that it lasts for life from now on, unless it lasts longer already. It
@@ -224,11 +193,11 @@ func (h *Hold) Extend(ctx context.Context, life time.Duration) error {
 		return limit.ErrClosed
 	case h.units == 0: // a hold of a dry run
 		return nil
-	case h.hasEnded():
+	case h.ended.Load():
 		return fmt.Errorf("%w: it was settled or cancelled", limit.ErrHoldEnded)
 	}
 	now := l.now()
-	if !h.local || h.unknown {
+	if h.isInRedis() {
 		reply, err := l.shardOf(&h.key).Decide(ctx, remote.Entry{
 			Key: string(h.key.name), Rule: r.encoded, Operation: lua.Extend, Cost: 1,
 			Hold: &remote.Hold{ID: h.key.hold.terms.ID, Life: life},
@@ -240,8 +209,9 @@ func (h *Hold) Extend(ctx context.Context, life time.Duration) error {
 			return fmt.Errorf("%w: its time was over and its units were given back, or Redis has lost it", limit.ErrHoldEnded)
 		}
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.ends = max(h.ends, now+int64(life))
+	until := now + int64(life)
+	for ends := h.ends.Load(); ends < until && !h.ends.CompareAndSwap(ends, until); {
+		ends = h.ends.Load()
+	}
 	return nil
 }

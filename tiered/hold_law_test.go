@@ -257,12 +257,12 @@ func TestLaw12CloseSettles(t *testing.T) {
 	r := newRule(t, l, "r", limit.PerHour(quota), Use(limit.SlidingLog()))
 	h, cancelled := mustHold(t, r, "k", 50, time.Hour), mustHold(t, r, "k", 20, time.Hour)
 	waiting := []settlement{
-		{rule: r, key: h.key, held: 50, used: 30},
+		{Hold: h, used: 30},
 		// Redis may start to hold these units only after Close was called.
-		{rule: r, key: cancelled.key, held: 20, sent: true, after: l.now() + int64(100*time.Millisecond)},
+		{Hold: cancelled, sent: true, after: l.now() + int64(100*time.Millisecond)},
 	}
 	for range more {
-		waiting = append(waiting, settlement{rule: r, key: mustHold(t, r, "k", 1, time.Hour).key, held: 1})
+		waiting = append(waiting, settlement{Hold: mustHold(t, r, "k", 1, time.Hour)})
 	}
 	l.holds.mu.Lock()
 	l.holds.waiting = waiting

@@ -37,9 +37,9 @@ func TestLaw12SettlementsDoNotWaitForALostMaster(t *testing.T) {
 			lost, kept := keysOf(t, cluster.Nodes()[0], l)
 			var waiting []settlement
 			for i := range 3 * settledAtOnce {
-				waiting = append(waiting, settlement{rule: r, key: mustHold(t, r, lost[i%len(lost)], 1, time.Hour).key, held: 1})
+				waiting = append(waiting, settlement{Hold: mustHold(t, r, lost[i%len(lost)], 1, time.Hour)})
 			}
-			waiting = append(waiting, settlement{rule: r, key: mustHold(t, r, kept[0], 50, time.Hour).key, held: 50, used: 30})
+			waiting = append(waiting, settlement{Hold: mustHold(t, r, kept[0], 50, time.Hour), used: 30})
 			cluster.Nodes()[0].Pause()
 			defer cluster.Nodes()[0].Resume()
 			l.shardOf(&waiting[0].key).Breaker.ForceOpen(errors.New("the master is lost"))
@@ -116,7 +116,7 @@ func TestLaw7SettlementsForALostMasterAreBounded(t *testing.T) {
 	if c := l.Stats().Holds; c.Unsettled != mostSettlements || c.Lost != 1 {
 		t.Errorf("one more for the lost master: %+v", c)
 	}
-	l.holds.put(l, settlement{rule: r, key: hold.key, held: 50, used: 30})
+	l.holds.put(l, settlement{Hold: hold, used: 30})
 	redistest.Eventually(t, "that for another master is made", func() bool { return peek(t, r, kept[0]).Remaining == 970 })
 	redistest.Eventually(t, "no more wait", func() bool {
 		l.holds.mu.Lock()
@@ -201,7 +201,7 @@ func TestLaw12SettlementsThatCloseGivesUpAreLost(t *testing.T) {
 	t.Parallel()
 	l := newLimiterOn(t, redistest.Start(t).Client(t), redistest.Prefix())
 	r := newRule(t, l, "r", limit.PerHour(1000))
-	l.holds.put(l, settlement{rule: r, key: mustHold(t, r, "k", 10, time.Hour).key, held: 10, after: math.MaxInt64})
+	l.holds.put(l, settlement{Hold: mustHold(t, r, "k", 10, time.Hour), after: math.MaxInt64})
 	l.holds.mu.Lock()
 	l.holds.waiting[0].after = l.now() + int64(time.Millisecond)
 	l.holds.mu.Unlock()

@@ -24,10 +24,8 @@ const (
 // there is no default. With it, the duration can be configured beside the limit, for instance in a
 // rules file, instead of in the program.
 func HoldLife(d time.Duration) RuleOption {
-	return func(c *ruleConfig) error {
-		c.holdLife = d
-		return option.Check(d >= shortestHold && d <= longestHold, "HoldLife of %v, must be between %v and %v", d, shortestHold, longestHold)
-	}
+	return option.Set(func(c *ruleConfig) { c.holdLife = d },
+		d >= shortestHold && d <= longestHold, "HoldLife of %v, must be between %v and %v", d, shortestHold, longestHold)
 }
 
 // HoldLife returns how long a hold lasts if the caller passes [LifeOfRule], or 0 if that was not set.

@@ -60,8 +60,8 @@ func TestHoldsLastAsLongAsTheirRuleSays(t *testing.T) {
 			if err != nil || h == nil {
 				t.Fatalf("%s, %s: %+v, %v", name, which, h, err)
 			}
-			if h.ends != began+int64(life) {
-				t.Errorf("%s, %s: the hold ends after %v", name, which, time.Duration(h.ends-began))
+			if h.ends.Load() != began+int64(life) {
+				t.Errorf("%s, %s: the hold ends after %v", name, which, time.Duration(h.ends.Load()-began))
 			}
 			all := r.Limit().Quota()
 			clock.advance(life - time.Millisecond)

@@ -1,10 +1,10 @@
 package tiered
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"hash/maphash"
+	"maps"
 	"slices"
 	"time"
 
@@ -46,13 +46,13 @@ func (i inside) Snapshot() inspect.Snapshot {
 	}
 	slots := l.slots.table.Counts()
 	l.mu.Lock()
-	for _, r := range l.rules {
+	for _, name := range slices.Sorted(maps.Keys(l.rules)) {
+		r := l.rules[name]
 		rule := r.inspected()
 		rule.Held = r.inspectedHeld(slots[r.name])
 		shown.Rules = append(shown.Rules, rule)
 	}
 	l.mu.Unlock()
-	slices.SortFunc(shown.Rules, func(a, b inspect.Rule) int { return cmp.Compare(a.Name, b.Name) })
 	return shown
 }
 

@@ -29,10 +29,8 @@ const mostLeased = 50
 // A rule has no leases if the percentage of the limit is less than one unit, or if the window is below
 // 100 ms. Keys of more than 1 kB have no leases either.
 func Lease(percent int) RuleOption {
-	return func(c *ruleConfig) error {
-		c.leased, c.leasedWithin = percent, false
-		return option.Check(percent >= 1 && percent <= mostLeased, "a lease of %d %% of the limit, must be between 1 and %d", percent, mostLeased)
-	}
+	return option.Set(func(c *ruleConfig) { c.leased, c.leasedWithin = percent, false },
+		percent >= 1 && percent <= mostLeased, "a lease of %d %% of the limit, must be between 1 and %d", percent, mostLeased)
 }
 
 // LeaseWithinLimit is [Lease] for limits that must not be exceeded. In Redis, the limit is reduced by the

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/tierlimit/tierlimit/limit"
-	"github.com/tierlimit/tierlimit/remote"
+	"github.com/tierlimit/tierlimit/local"
 )
 
 // lookAgain is the age up to which an answer of Redis is used for callers that join a queue. Capacity may
@@ -34,7 +34,7 @@ const (
 type lines struct {
 	some atomic.Bool // whether there are any queues; read by release, because usually nobody waits
 	mu   sync.Mutex  // guards all queues and their waiters
-	of   map[lineID][]*line
+	of   map[local.HeldKey][]*line
 
 	closed bool           // no waiter may ask any more
 	asks   sync.WaitGroup // of waiters that have asked, until grants that nobody waits for are given back
@@ -54,16 +54,11 @@ func (ls *lines) close() {
 	}
 }
 
-type lineID struct {
-	rule string
-	key  remote.UserKey
-}
-
 // line is the queue of the callers that wait for units of one key under one limit and policy, in order of
 // arrival. Only the first waiter asks Redis.
 type line struct {
 	lines   *lines
-	id      lineID
+	id      local.HeldKey
 	limit   limit.Limit
 	policy  OutagePolicy
 	waiters list.List // of *waiter
@@ -103,7 +98,7 @@ func (ls *lines) join(w *waiter) *line {
 // lineFor returns the queue of a waiter's key, limit and policy. It makes one if there is none. The lock
 // must be held.
 func (ls *lines) lineFor(w *waiter) *line {
-	id := lineID{w.rule.name, w.key.inRedis()}
+	id := w.rule.heldKey(&w.key)
 	for _, q := range ls.of[id] {
 		if q.limit == w.rule.limit && q.policy == w.rule.config.policy {
 			return q
@@ -111,7 +106,7 @@ func (ls *lines) lineFor(w *waiter) *line {
 	}
 	q := &line{lines: ls, id: id, limit: w.rule.limit, policy: w.rule.config.policy, turn: time.Now()}
 	if ls.of == nil {
-		ls.of = make(map[lineID][]*line)
+		ls.of = make(map[local.HeldKey][]*line)
 	}
 	ls.of[id] = append(ls.of[id], q)
 	ls.some.Store(true)
@@ -299,13 +294,13 @@ func (q *line) done(w *waiter, d limit.Decision, err error) {
 // release makes the first waiter of each queue of a key ask at once, because units have been given back.
 // If the units are slots and the queue's turn is over, the waiter asks only after other processes have
 // had time to ask.
-func (ls *lines) release(rule string, key remote.UserKey) {
+func (ls *lines) release(key local.HeldKey) {
 	if !ls.some.Load() {
 		return
 	}
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	for _, q := range ls.of[lineID{rule, key}] {
+	for _, q := range ls.of[key] {
 		first := q.first()
 		first.rule.forgetDenial(first.key.hash) // the denial under this queue's limit
 		q.released, q.next = true, time.Time{}

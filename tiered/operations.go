@@ -66,31 +66,23 @@ func (r *Rule) Refund(ctx context.Context, key string, d *limit.Decision, units 
 	return r.giveBack(ctx, &k, units, charged, d.ChargedAt)
 }
 
-// giveBack gives back units of a charge of the given time, which is 0 if the charge was made without
-// Redis. It works also while the limiter is being closed.
+// giveBack gives back units of a charge of the given time, in Redis and in this instance's ledger. at is 0 if
+// the charge was made without Redis, which then has no such charge. giveBack works also while the limiter
+// is being closed.
 func (r *Rule) giveBack(ctx context.Context, k *callKey, units, charged, at int64) error {
+	s, returned := r.limiter.shardOf(k), units
 	if at != 0 {
-		return r.refund(ctx, k, units, charged, at)
-	}
-	q := r.inOutageOf(k) // Redis has no such charge
-	r.limiter.shardOf(k).Returned(&q, units, true)
-	r.unitsCameBack(k)
-	return nil
-}
-
-// refund gives back units of a charge that Redis made at the given time, in Redis and in this instance's
-// ledger.
-func (r *Rule) refund(ctx context.Context, k *callKey, units, charged, at int64) error {
-	s := r.limiter.shardOf(k)
-	reply, err := s.Decide(ctx, remote.Entry{
-		Key: string(k.inRedis()), Rule: r.encoded, Operation: lua.Refund,
-		Cost: units, Charged: charged, Stamp: at,
-	})
-	if err != nil {
-		return fmt.Errorf("refunding %d units: %w", units, err)
+		reply, err := s.Decide(ctx, remote.Entry{
+			Key: string(k.inRedis()), Rule: r.encoded, Operation: lua.Refund,
+			Cost: units, Charged: charged, Stamp: at,
+		})
+		if err != nil {
+			return fmt.Errorf("refunding %d units: %w", units, err)
+		}
+		returned = reply.Granted // the ledger cannot tell whether the charge is still in the window; Redis can
 	}
 	q := r.inOutageOf(k)
-	s.Returned(&q, reply.Granted, false) // the ledger cannot tell whether the charge is still in the window; Redis can
+	s.Returned(&q, returned, at == 0)
 	r.unitsCameBack(k)
 	return nil
 }

@@ -36,8 +36,9 @@ type config struct {
 	onStateChange func(State)
 }
 
-func defaults() config {
-	return config{
+// configure returns the defaults with the options applied.
+func configure(options []Option) (config, error) {
+	c := config{
 		prefix:      "tl",
 		deadline:    50 * time.Millisecond,
 		logUpTo:     DefaultLogUpTo,
@@ -48,11 +49,6 @@ func defaults() config {
 		queue:       100_000,
 		logger:      slog.Default(),
 	}
-}
-
-// configure returns the defaults with the options applied.
-func configure(options []Option) (config, error) {
-	c := defaults()
 	err := option.Apply(&c, options)
 	return c, err
 }
@@ -78,10 +74,8 @@ func Prefix(prefix string) Option {
 // The tags are part of the Redis keys, so all instances must use the same number, and changing it
 // starts all counts at zero. On a single node, this option changes only the names of the keys.
 func HashTags(tags int) Option {
-	return func(c *config) error {
-		c.hashTags = tags
-		return option.Check(tags >= 1 && tags <= remote.SlotCount, "%d hash tags, must be between 1 and %d", tags, remote.SlotCount)
-	}
+	return option.Set(func(c *config) { c.hashTags = tags },
+		tags >= 1 && tags <= remote.SlotCount, "%d hash tags, must be between 1 and %d", tags, remote.SlotCount)
 }
 
 // Deadline sets the longest time that a decision may take, 1 ms to 10 s; the default is 50 ms. If Redis
@@ -89,10 +83,8 @@ func HashTags(tags int) Option {
 // earlier. If the context leaves less than three quarters of d, the call then ends with the context's
 // error. To have the outage policy decide earlier, see [DecideBy].
 func Deadline(d time.Duration) Option {
-	return func(c *config) error {
-		c.deadline = d
-		return option.Check(d >= time.Millisecond && d <= 10*time.Second, "deadline %v, must be between 1ms and 10s", d)
-	}
+	return option.Set(func(c *config) { c.deadline = d },
+		d >= time.Millisecond && d <= 10*time.Second, "deadline %v, must be between 1ms and 10s", d)
 }
 
 // Thresholds sets the sizes of limits at which the automatic choice of algorithm changes. It chooses a
@@ -101,11 +93,9 @@ func Deadline(d time.Duration) Option {
 // grants less at once than a smaller one. A limit with a burst ([limit.Limit.WithBurst]) uses GCRA
 // whatever its size. The defaults are 2,000 and 100,000.
 func Thresholds(logUpTo, counterUpTo int64) Option {
-	return func(c *config) error {
-		c.logUpTo, c.counterUpTo = logUpTo, counterUpTo
-		right := logUpTo >= 0 && logUpTo <= lua.MaxLogUnits && counterUpTo >= logUpTo
-		return option.Check(right, "thresholds %d and %d: the first must be between 0 and %d, and the second at least as large", logUpTo, counterUpTo, lua.MaxLogUnits)
-	}
+	return option.Set(func(c *config) { c.logUpTo, c.counterUpTo = logUpTo, counterUpTo },
+		logUpTo >= 0 && logUpTo <= lua.MaxLogUnits && counterUpTo >= logUpTo,
+		"thresholds %d and %d: the first must be between 0 and %d, and the second at least as large", logUpTo, counterUpTo, lua.MaxLogUnits)
 }
 
 // FleetSize sets how many instances to assume until Redis has reported the real number, 1 to 1,000,000;
@@ -114,10 +104,8 @@ func Thresholds(logUpTo, counterUpTo int64) Option {
 // may grant the limit divided by this number. Set it to the largest size of the fleet (an autoscaler's
 // maximum), and to 1 for a service of a single process. See also [FleetFile] and [ColdStart].
 func FleetSize(instances int) Option {
-	return func(c *config) error {
-		c.fleetSize = instances
-		return option.Check(instances >= 1 && instances <= mostInstances, "fleet size %d, must be between 1 and 1,000,000", instances)
-	}
+	return option.Set(func(c *config) { c.fleetSize = instances },
+		instances >= 1 && instances <= mostInstances, "fleet size %d, must be between 1 and 1,000,000", instances)
 }
 
 // FleetFile names a file that records the largest size of the fleet in the last seven days. Instances
@@ -127,10 +115,7 @@ func FleetSize(instances int) Option {
 // different files. The folder must exist. A file with any other content is not replaced. If the file
 // cannot be read or written, the limiter logs that, and works without it.
 func FleetFile(path string) Option {
-	return func(c *config) error {
-		c.fleetFile = path
-		return option.Check(path != "", "the path of the FleetFile is empty")
-	}
+	return option.Set(func(c *config) { c.fleetFile = path }, path != "", "the path of the FleetFile is empty")
 }
 
 // ColdStart sets the time after which an instance that starts while Redis cannot be reached grants its
@@ -140,30 +125,24 @@ func FleetFile(path string) Option {
 // the whole share is granted at once. With [limit.MaxWindow], the share grows over the limit's whole
 // window.
 func ColdStart(d time.Duration) Option {
-	return func(c *config) error {
-		c.coldStart = d
-		return option.Check(d >= 0 && d <= limit.MaxWindow, "ColdStart of %v, must be between 0 and %v", d, limit.MaxWindow)
-	}
+	return option.Set(func(c *config) { c.coldStart = d },
+		d >= 0 && d <= limit.MaxWindow, "ColdStart of %v, must be between 0 and %v", d, limit.MaxWindow)
 }
 
 // RememberDenials sets how many denied keys the process remembers; the default is 100,000. Each takes
 // about 150 bytes, of which 8 to 16 are allocated at once. With 0, denials are not remembered, and
 // every request goes to Redis.
 func RememberDenials(keys int) Option {
-	return func(c *config) error {
-		c.denials = keys
-		return option.Check(keys >= 0 && keys <= 100_000_000, "RememberDenials of %d keys, must be between 0 and 100,000,000", keys)
-	}
+	return option.Set(func(c *config) { c.denials = keys },
+		keys >= 0 && keys <= 100_000_000, "RememberDenials of %d keys, must be between 0 and 100,000,000", keys)
 }
 
 // LedgerKeys sets the number of keys for which this instance records its own grants; the default is
 // 100,000. It should be at least the number of keys that are active in one window, and is rounded up
 // to a power of two. Each takes 72 bytes, all allocated at once.
 func LedgerKeys(keys int) Option {
-	return func(c *config) error {
-		c.ledgerKeys = keys
-		return option.Check(keys >= 1 && keys <= 100_000_000, "LedgerKeys of %d, must be between 1 and 100,000,000", keys)
-	}
+	return option.Set(func(c *config) { c.ledgerKeys = keys },
+		keys >= 1 && keys <= 100_000_000, "LedgerKeys of %d, must be between 1 and 100,000,000", keys)
 }
 
 // QueueLength sets how many decisions may wait at the same time for Redis, or for each master of a
@@ -172,18 +151,13 @@ func LedgerKeys(keys int) Option {
 // millisecond are also decided at once, and the others by the policies at their deadline. This is neither
 // an outage nor an error.
 func QueueLength(decisions int) Option {
-	return func(c *config) error {
-		c.queue = decisions
-		return option.Check(decisions >= 1 && decisions <= 10_000_000, "QueueLength of %d, must be between 1 and 10,000,000", decisions)
-	}
+	return option.Set(func(c *config) { c.queue = decisions },
+		decisions >= 1 && decisions <= 10_000_000, "QueueLength of %d, must be between 1 and 10,000,000", decisions)
 }
 
 // Logger sets the logger for changes of state; the default is slog.Default().
 func Logger(logger *slog.Logger) Option {
-	return func(c *config) error {
-		c.logger = logger
-		return option.Check(logger != nil, "the Logger is nil")
-	}
+	return option.Set(func(c *config) { c.logger = logger }, logger != nil, "the Logger is nil")
 }
 
 // OnStateChange sets a function that is called with the new state at each change of [Limiter.State].
@@ -192,10 +166,7 @@ func Logger(logger *slog.Logger) Option {
 // is lost and when the last one is back, but not for other masters in between; the log has those, too.
 // States that begin and end while the function runs are not reported, but the latest state always is.
 func OnStateChange(f func(State)) Option {
-	return func(c *config) error {
-		c.onStateChange = f
-		return option.Check(f != nil, "the function for OnStateChange is nil")
-	}
+	return option.Set(func(c *config) { c.onStateChange = f }, f != nil, "the function for OnStateChange is nil")
 }
 
 // VirtualClock replaces both Redis's clock and this process's clock, for tests and simulations; do not

@@ -34,10 +34,8 @@ const (
 // OnOutage sets what the rule does while Redis cannot be reached; the default is
 // [Approximate].
 func OnOutage(p OutagePolicy) RuleOption {
-	return func(c *ruleConfig) error {
-		c.policy = p
-		return option.Check(p <= Deny, "outage policy %d, must be Approximate, Allow or Deny", p)
-	}
+	return option.Set(func(c *ruleConfig) { c.policy = p },
+		p <= Deny, "outage policy %d, must be Approximate, Allow or Deny", p)
 }
 
 // State says who decides at the moment. Its String method returns "healthy", "outage" or

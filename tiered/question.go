@@ -82,7 +82,7 @@ func (q *question) inMemory(d *limit.Decision, now int64) (decided bool) {
 func (q *question) decide(ctx context.Context, d *limit.Decision) (err error) {
 	r := q.rule
 	if r.slotTTL != 0 && q.operation == lua.Peek {
-		*d, err = q.peekSlots(ctx)
+		_, *d, err = q.acquire(ctx, 1)
 		return err
 	}
 	if err := r.check(ctx, q.key.said, q.cost); err != nil {

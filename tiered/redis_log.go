@@ -25,7 +25,7 @@ func LogOfRedis(logger *slog.Logger) {
 		logger = slog.New(slog.DiscardHandler)
 	}
 	redisLines.taken.Store(true)
-	redis.SetLogger(redisLog{newQuietLog(logger)})
+	redis.SetLogger(&bridge{rest: newQuietLog(logger)})
 }
 
 // KeepLogOfRedis keeps [Open] and [OpenURL] from changing go-redis's logger, of which there is one for
@@ -37,13 +37,6 @@ func KeepLogOfRedis() Option {
 		c.keepRedisLog = true
 		return nil
 	}
-}
-
-// redisLog implements go-redis's logger. The kind of a line is its format.
-type redisLog struct{ *quietLog }
-
-func (l redisLog) Printf(_ context.Context, format string, args ...any) {
-	l.Warn(format, "the Redis client reports a problem", "message", fmt.Sprintf(format, args...))
 }
 
 // redisLines receives go-redis's lines in this process, once Open has set it.
@@ -82,13 +75,13 @@ func (b *bridge) leave(log *quietLog) {
 	}
 }
 
-// Printf implements go-redis's logger.
-func (b *bridge) Printf(ctx context.Context, format string, args ...any) {
+// Printf implements go-redis's logger. The kind of a line is its format.
+func (b *bridge) Printf(_ context.Context, format string, args ...any) {
 	b.mu.Lock()
 	log := b.rest
 	if len(b.open) > 0 {
 		log = b.open[0]
 	}
 	b.mu.Unlock()
-	redisLog{log}.Printf(ctx, format, args...)
+	log.Warn(format, "the Redis client reports a problem", "message", fmt.Sprintf(format, args...))
 }

@@ -1,6 +1,7 @@
 package tiered
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -20,7 +21,7 @@ type Rule struct {
 	name       string
 	asked      limit.Limit // as it was given
 	limit      limit.Limit // asked, with the burst that was chosen for it, if any
-	inRedis    limit.Limit // the limit that Redis enforces
+	inRedis    limit.Limit // limit, less what LeaseWithinLimit keeps for leases
 	config     ruleConfig
 	algorithm  limit.Algorithm
 	why        string // the reason for the algorithm
@@ -69,8 +70,12 @@ func (l *Limiter) describedRule(name string, lim limit.Limit, c ruleConfig) (*Ru
 	if err := lim.Validate(); err != nil {
 		return nil, err
 	}
+	slotTTL := time.Duration(0)
 	if lim.IsConcurrent() {
-		return l.describedSlotsRule(name, lim, c)
+		if err := c.mayHaveSlots(lim); err != nil {
+			return nil, err
+		}
+		slotTTL = cmp.Or(c.slotTTL, defaultSlotTTL)
 	} else if c.slotTTL != 0 {
 		return nil, option.Invalid("a SlotTTL of %v for the limit %v, which has no slots; only concurrency limits (limit.Concurrent) have slots", c.slotTTL, lim)
 	}
@@ -80,14 +85,19 @@ func (l *Limiter) describedRule(name string, lim limit.Limit, c ruleConfig) (*Ru
 		return nil, err
 	}
 	terms, inRedis := lease.NewTerms(l.hasher, name, lim, a, c.leased, c.leasedWithin)
-	capacity := a.Capacity(inRedis)
+	counted := inRedis
 	if c.countDenied {
 		if err := c.mayCountDenied(lim, a); err != nil {
 			return nil, err
 		}
-		inRedis = limit.Per(limit.MaxQuota, lim.Window())
+		counted = limit.Per(limit.MaxQuota, lim.Window())
 	}
-	encoded, err := remote.NewRule(inRedis, a)
+	var encoded *remote.Rule
+	if slotTTL != 0 {
+		encoded, err = remote.NewSlotsRule(lim, slotTTL, l.slots.holder)
+	} else {
+		encoded, err = remote.NewRule(counted, a)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -95,20 +105,17 @@ func (l *Limiter) describedRule(name string, lim limit.Limit, c ruleConfig) (*Ru
 		encoded = encoded.GivesBack()
 	}
 	r := &Rule{
-		limiter:    l,
-		name:       name,
-		asked:      asked,
-		limit:      lim,
-		config:     c,
-		algorithm:  a,
-		why:        why,
-		capacity:   capacity,
-		mostCost:   a.Capacity(inRedis),
+		limiter: l, name: name, asked: asked, limit: lim, inRedis: inRedis, config: c, algorithm: a, why: why,
+		capacity:   a.Capacity(inRedis),
+		mostCost:   a.Capacity(counted),
 		denialSalt: l.hasher.Salt(fmt.Sprint("denial ", name, " ", lim, " ", a)),
-		inRedis:    inRedis,
+		slotTTL:    slotTTL,
 	}
 	r.counters, r.decisions = l.metrics.rule(name, c.dryRun)
 	r.encoded = encoded.Named(l.keys, name, (*asker)(r))
+	if slotTTL != 0 {
+		return r, nil
+	}
 	r.inOutage = &outage.Rule{
 		Name: name, Limit: lim, Algorithm: a, Policy: c.policy, Encoded: r.encoded, Capacity: r.capacity,
 		Sliding: a.Same(limit.SlidingLog()) || a.Same(limit.SlidingCounter(1, limit.Strict)),
@@ -170,9 +177,6 @@ func (r *Rule) OutagePolicy() OutagePolicy { return r.config.policy }
 // WorstCase returns the largest number of units that can pass for one key in any window while Redis
 // decides (law 1); see [limit.Algorithm.WorstCase]. It includes units on lease; see [Lease].
 func (r *Rule) WorstCase() int64 {
-	if r.config.countDenied {
-		return r.algorithm.WorstCase(r.limit)
-	}
 	worst := r.algorithm.WorstCase(r.inRedis)
 	if r.lease != nil && !r.algorithm.Same(limit.FixedWindow()) {
 		worst += r.lease.Most

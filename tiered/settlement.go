@@ -12,13 +12,8 @@ import (
 
 // settlement corrects the charge of a hold to the units that were used.
 type settlement struct {
-	rule       *Rule
-	key        callKey
-	held, used int64
-	granted    int64         // when the hold was granted, in the limiter's time
-	ends       int64         // when the hold ends or ended
-	local      bool          // the units were granted without Redis, which does not know the hold
-	unknown    bool          // the units were granted without Redis, which may know the hold nevertheless
+	*Hold
+	used       int64
 	sent       bool          // it was sent without an answer, and may have been made
 	recorded   bool          // the settlement is in this instance's ledger
 	recordedAt int64         // when it was recorded, in the limiter's time
@@ -28,12 +23,12 @@ type settlement struct {
 
 // cancelling returns a settlement that cancels a hold that no caller knows about.
 func (r *Rule) cancelling(key *callKey, units int64) settlement {
-	return settlement{rule: r, key: key.kept(), held: units, granted: r.limiter.now()}
+	return settlement{Hold: &Hold{rule: r, key: key.kept(), units: units, granted: r.limiter.now()}}
 }
 
 // settle makes a settlement now or, if Redis does not answer, later in the background.
 func (l *Limiter) settle(ctx context.Context, s settlement) {
-	if !s.recorded && s.used < s.held {
+	if !s.recorded && s.used < s.units {
 		l.record(&s) // before asking Redis, so that the ledger may have less than Redis, but never more
 	}
 	if l.send(ctx, &s) {
@@ -51,10 +46,10 @@ func (l *Limiter) record(s *settlement) {
 	s.recorded, s.recordedAt = true, l.now()
 	q, shard := s.rule.inOutageOf(&s.key), l.shardOf(&s.key)
 	switch {
-	case s.used > s.held:
-		shard.Used(&q, s.used-s.held, !s.local) // if local, Redis is charged later, as for all units granted without it
-	case s.used < s.held && l.now()-s.granted < int64(s.rule.limit.Window()):
-		shard.Returned(&q, s.held-s.used, s.local)
+	case s.used > s.units:
+		shard.Used(&q, s.used-s.units, s.isInRedis()) // if not, Redis is charged later, as for all units granted without it
+	case s.used < s.units && l.now()-s.granted < int64(s.rule.limit.Window()):
+		shard.Returned(&q, s.units-s.used, !s.isInRedis())
 	}
 }
 
@@ -97,8 +92,8 @@ func (l *Limiter) unknownHold(ctx context.Context, s *settlement) {
 	if !s.unknown {
 		s.rule.counters.holds.lost.Add(1)
 	}
-	more, now := s.used-s.held, l.now()
-	givenBack := s.rule.config.unsettled == GiveBack && now > s.ends
+	more, now := s.used-s.units, l.now()
+	givenBack := s.rule.config.unsettled == GiveBack && now > s.ends.Load()
 	if givenBack {
 		more = s.used
 	}
@@ -108,10 +103,10 @@ func (l *Limiter) unknownHold(ctx context.Context, s *settlement) {
 	// Take these units out of the ledger where it has them, because chargeUsed records them again.
 	onRecord, window := int64(0), int64(s.rule.limit.Window())
 	if givenBack && now-s.granted < window {
-		onRecord = min(s.used, s.held)
+		onRecord = min(s.used, s.units)
 	}
-	if s.recorded && s.used > s.held && now-s.recordedAt < window {
-		onRecord += s.used - s.held
+	if s.recorded && s.used > s.units && now-s.recordedAt < window {
+		onRecord += s.used - s.units
 	}
 	q := s.rule.inOutageOf(&s.key)
 	l.shardOf(&s.key).Returned(&q, onRecord, false)
@@ -122,5 +117,5 @@ func (l *Limiter) unknownHold(ctx context.Context, s *settlement) {
 // unitsCameBack forgets a remembered denial and wakes waiters, because units may be free now.
 func (r *Rule) unitsCameBack(key *callKey) {
 	r.forgetDenial(key.hash)
-	r.limiter.lines.release(r.name, key.inRedis())
+	r.limiter.lines.release(r.heldKey(key))
 }

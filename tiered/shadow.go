@@ -31,10 +31,8 @@ import (
 // such units. The log is asked some milliseconds late. So decisions within that time after a change may
 // differ.
 func Shadow(part float64) RuleOption {
-	return func(c *ruleConfig) error {
-		c.shadow = part
-		return option.Check(part > 0 && part <= 1, "Shadow of %v, must be the part of the keys to compare, above 0 and up to 1", part)
-	}
+	return option.Set(func(c *ruleConfig) { c.shadow = part },
+		part > 0 && part <= 1, "Shadow of %v, must be the part of the keys to compare, above 0 and up to 1", part)
 }
 
 const (
@@ -48,7 +46,6 @@ const (
 // shadow compares a rule's decisions with the exact log's, for a sample of its keys.
 type shadow struct {
 	limiter   *Limiter
-	name      string
 	encoded   *remote.Rule
 	quota     int64
 	salt      uint64
@@ -73,14 +70,14 @@ func (l *Limiter) newShadow(r *Rule) (*shadow, error) {
 		return nil, fmt.Errorf("shadow of rule %q: %w", r.name, err)
 	}
 	l.shadows.Do(func() { l.background.Go(l.compareAll) })
+	r.counters.shadowed.Store(true)
 	return &shadow{
 		limiter:      l,
-		name:         r.name + "~log", // no rule can have this name
-		encoded:      encoded,
+		encoded:      encoded.Named(l.keys, r.name+"~log", nil), // no rule can have this name
 		quota:        r.limit.Quota(),
 		salt:         xxhash.Sum64String(r.name),
 		threshold:    uint64(r.config.shadow * math.Nextafter(1<<64, 0)),
-		shadowCounts: l.metrics.shadow(r.name),
+		shadowCounts: &r.counters.shadow,
 	}, nil
 }
 
@@ -88,7 +85,7 @@ func (l *Limiter) newShadow(r *Rule) (*shadow, error) {
 type comparison struct {
 	shadow  *shadow
 	shard   *outage.Shard
-	key     string // in Redis
+	key     remote.UserKey
 	cost    int64
 	allowed bool
 	clock   int64 // virtual time of the decision; 0 for Redis's own
@@ -99,7 +96,7 @@ func (s *shadow) compare(key *callKey, cost int64, d *limit.Decision) {
 	if s == nil || d.Degraded() || cost > s.quota || !s.sampled(key.said) {
 		return // a large burst may grant a cost above the limit, which a log cannot decide
 	}
-	c := comparison{shadow: s, shard: s.limiter.shardOf(key), key: s.limiter.keys.Key(s.name, key.inRedis()), cost: cost, allowed: d.Allowed}
+	c := comparison{shadow: s, shard: s.limiter.shardOf(key), key: key.kept().name, cost: cost, allowed: d.Allowed}
 	if virtual := s.limiter.batching.VirtualClock; virtual != nil {
 		c.clock = virtual()
 	}
@@ -116,31 +113,21 @@ func (s *shadow) sampled(key string) bool {
 	return xxhash.Sum64String(key)^s.salt <= s.threshold
 }
 
-// compareAll runs until the limiter is closed.
+// compareAll runs until the limiter is closed. In virtual time it makes each comparison by itself, because
+// each may have another time.
 func (l *Limiter) compareAll() {
 	for {
 		select {
 		case <-l.ctx.Done():
 			return
 		case first := <-l.comparisons:
-			l.compareBatch(l.more(first))
+			batch := []comparison{first}
+			for first.clock == 0 && len(batch) < shadowBatch && len(l.comparisons) > 0 {
+				batch = append(batch, <-l.comparisons) // does not wait, because nobody else receives
+			}
+			l.compareBatch(batch)
 		}
 	}
-}
-
-// more adds comparisons that already wait. In virtual time it adds none, because each may have another
-// time.
-func (l *Limiter) more(first comparison) []comparison {
-	batch := []comparison{first}
-	for first.clock == 0 && len(batch) < shadowBatch {
-		select {
-		case next := <-l.comparisons:
-			batch = append(batch, next)
-		default:
-			return batch
-		}
-	}
-	return batch
 }
 
 // compareBatch asks the exact log. It only counts errors, and does not report them to the breaker: users'
@@ -158,28 +145,22 @@ func (l *Limiter) compareBatch(batch []comparison) {
 	}
 	entries := make([]remote.Entry, len(batch))
 	for i, c := range batch {
-		entries[i] = remote.Entry{Key: c.key, Rule: c.shadow.encoded, Cost: c.cost}
+		entries[i] = remote.Entry{Key: string(c.key), Rule: c.shadow.encoded, Cost: c.cost}
 	}
 	ctx, cancel := context.WithTimeout(l.ctx, l.config.deadline)
 	defer cancel()
 	replies, err := l.script.Run(ctx, entries, batch[0].clock)
 	for i, c := range batch {
+		right := err == nil && replies[i].Status == remote.Allowed
 		switch {
 		case err != nil || replies[i].Err != nil || replies[i].Status == remote.Unreadable:
 			c.shadow.failed.Add(1)
+		case c.allowed == right:
+			c.shadow.agreed.Add(1)
+		case c.allowed:
+			c.shadow.wronglyAllowed.Add(1)
 		default:
-			c.shadow.count(c.allowed, replies[i].Status == remote.Allowed)
+			c.shadow.wronglyDenied.Add(1)
 		}
-	}
-}
-
-func (s *shadow) count(allowed, right bool) {
-	switch {
-	case allowed == right:
-		s.agreed.Add(1)
-	case allowed:
-		s.wronglyAllowed.Add(1)
-	default:
-		s.wronglyDenied.Add(1)
 	}
 }

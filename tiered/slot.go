@@ -1,7 +1,6 @@
 package tiered
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"sync/atomic"
@@ -87,11 +86,9 @@ func (s *Slot) Lost() <-chan struct{} {
 // A short TTL frees the slots of a crashed process sooner; a long one lets processes keep their
 // slots through longer pauses.
 func SlotTTL(d time.Duration) RuleOption {
-	return func(c *ruleConfig) error {
-		c.slotTTL = d
-		right := d >= 100*time.Millisecond && d <= longestSlotTTL && d%time.Microsecond == 0
-		return option.Check(right, "SlotTTL of %v, must be between 100ms and %v, and a whole number of microseconds", d, longestSlotTTL)
-	}
+	return option.Set(func(c *ruleConfig) { c.slotTTL = d },
+		d >= 100*time.Millisecond && d <= longestSlotTTL && d%time.Microsecond == 0,
+		"SlotTTL of %v, must be between 100ms and %v, and a whole number of microseconds", d, longestSlotTTL)
 }
 
 const (
@@ -105,8 +102,8 @@ const (
 	acquireAgain = 50 * time.Millisecond
 )
 
-// describedSlotsRule makes the rule of a concurrency limit; see describedRule.
-func (l *Limiter) describedSlotsRule(name string, lim limit.Limit, c ruleConfig) (*Rule, error) {
+// mayHaveSlots returns an error if the rule has an option that means nothing for a concurrency limit.
+func (c *ruleConfig) mayHaveSlots(lim limit.Limit) error {
 	meaningless := ""
 	switch {
 	case !c.algorithm.IsAutomatic() && c.algorithm != limit.Concurrency():
@@ -124,24 +121,5 @@ func (l *Limiter) describedSlotsRule(name string, lim limit.Limit, c ruleConfig)
 	case c.unsettledSet:
 		meaningless = "Unsettled"
 	}
-	if meaningless != "" {
-		return nil, option.Invalid("%s cannot be combined with the limit %v, which has no window", meaningless, lim)
-	}
-	ttl := cmp.Or(c.slotTTL, defaultSlotTTL)
-	encoded, err := remote.NewSlotsRule(lim, ttl, l.slots.holder)
-	if err != nil {
-		return nil, err
-	}
-	r := &Rule{
-		limiter: l, name: name, asked: lim, limit: lim, inRedis: lim, config: c,
-		algorithm:  limit.Concurrency(),
-		why:        "the limit is on units that are held at the same time, and has no window.",
-		capacity:   lim.Quota(),
-		mostCost:   lim.Quota(),
-		denialSalt: l.hasher.Salt(fmt.Sprint("denial ", name, " ", lim)),
-		slotTTL:    ttl,
-	}
-	r.counters, r.decisions = l.metrics.rule(name, c.dryRun)
-	r.encoded = encoded.Named(l.keys, name, (*asker)(r))
-	return r, nil
+	return option.Check(meaningless == "", "%s cannot be combined with the limit %v, which has no window", meaningless, lim)
 }

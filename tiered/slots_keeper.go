@@ -35,10 +35,10 @@ type slotKeeper struct {
 	holder remote.Holder
 	wake   wake.Signal
 	third  atomic.Int64 // a third of the shortest TTL, in ns; 0: no rule has slots
+	closed atomic.Bool  // closeSlots has taken over from keepSlots; set under mu
 
-	mu     sync.Mutex // guards the fields below
-	closed bool
-	told   int64 // the virtual time of the last round, see roundOfSlots
+	mu   sync.Mutex // held while the keeper is started, and in each round
+	told int64      // the virtual time of the last round, see roundOfSlots
 }
 
 // initSlots initializes the slot keeper. It must be called before any rule is made.
@@ -58,7 +58,7 @@ func (l *Limiter) startSlots(ttl time.Duration) {
 		return
 	}
 	k.third.Store(third)
-	if known == 0 && l.config.virtualClock == nil && !k.closed {
+	if known == 0 && l.config.virtualClock == nil && !k.closed.Load() {
 		l.background.Go(l.keepSlots)
 	}
 	k.wake.Send()
@@ -85,7 +85,7 @@ func (l *Limiter) keepSlots() {
 				renewAt = retryAt
 			}
 		}
-		if l.slots.isClosed() {
+		if l.slots.closed.Load() {
 			return
 		}
 		now, third := l.now(), l.slots.third.Load()
@@ -126,56 +126,47 @@ func (l *Limiter) tellSlots(ctx context.Context, now int64) {
 	l.tellAll(ctx, l.slots.table.Statements(now, false, l.canTell))
 }
 
-// tellAll sends statements, and reports whether Redis has confirmed all of them; see tellSlots.
+// tellAll sends statements, and reports whether Redis has confirmed all of them; see tellSlots. On a
+// Cluster, the keys of a trip share a hash slot.
 func (l *Limiter) tellAll(ctx context.Context, statements []local.Statement[*Rule]) (told bool) {
-	var trips errgroup.Group
-	trips.SetLimit(statementsAtOnce)
-	for _, batch := range l.slotBatches(statements) {
-		if ctx.Err() != nil {
-			break
-		}
-		trips.Go(func() error { return l.tellBatch(batch) })
-	}
-	return trips.Wait() == nil
-}
-
-// slotBatches divides statements into one batch per trip. On a Cluster, the keys of a batch share a
-// hash slot.
-func (l *Limiter) slotBatches(statements []local.Statement[*Rule]) (batches [][]local.Statement[*Rule]) {
-	groups := map[uint16][]local.Statement[*Rule]{}
-	for _, s := range statements {
-		slot := uint16(0)
-		if l.shard == nil {
-			slot = l.keys.Slot(remote.UserKey(s.Held.Key))
-		}
-		groups[slot] = append(groups[slot], s)
-	}
-	for _, group := range groups {
-		batches = slices.AppendSeq(batches, slices.Chunk(group, maxBatch))
-	}
-	return batches
-}
-
-// tellBatch sends a batch of statements in one trip. It returns an error unless Redis has confirmed all
-// of them. A key whose value is unreadable does not affect the others (law 7).
-func (l *Limiter) tellBatch(batch []local.Statement[*Rule]) error {
-	entries := make([]remote.Entry, len(batch))
-	for i := range batch {
-		s := &batch[i]
+	entries, all := make([]remote.Entry, len(statements)), make([]int, len(statements))
+	for i := range statements {
+		s := &statements[i]
+		all[i] = i
 		entries[i] = remote.Entry{Key: s.Held.Key, Rule: s.Owner.encoded, Operation: lua.Slots, Cost: lua.SlotsAsKnown}
 		if s.Absolute {
 			entries[i].Cost = s.Units
 		}
 	}
+	parts := [][]int{all}
+	if l.shard == nil {
+		parts = l.script.Divide(entries)
+	}
+	var trips errgroup.Group
+	trips.SetLimit(statementsAtOnce)
+	for _, part := range parts {
+		for batch := range slices.Chunk(part, maxBatch) {
+			if ctx.Err() == nil {
+				trips.Go(func() error { return l.tellBatch(statements, entries, batch) })
+			}
+		}
+	}
+	return trips.Wait() == nil
+}
+
+// tellBatch sends the statements at some positions in one trip. It returns an error unless Redis has
+// confirmed all of them. A key whose value is unreadable does not affect the others (law 7).
+func (l *Limiter) tellBatch(statements []local.Statement[*Rule], entries []remote.Entry, batch []int) error {
 	sent := l.slotNow()
-	replies, err := l.shards.Of(remote.UserKey(batch[0].Held.Key)).DecideAll(context.Background(), entries, l.config.deadline)
+	shard := l.shards.Of(remote.UserKey(entries[batch[0]].Key))
+	replies, err := shard.DecideAll(context.Background(), some(entries, batch), l.config.deadline)
 	now := l.now()
 	if err != nil {
 		replies = make([]remote.Reply, len(batch))
 	}
 	var failed error
-	for i := range batch {
-		s := &batch[i]
+	for i, at := range batch {
+		s := &statements[at]
 		if err := cmp.Or(err, replies[i].Err); err != nil {
 			failed = err
 			s.Failed(now, l.unsettledUntil(now))
@@ -183,7 +174,7 @@ func (l *Limiter) tellBatch(batch []local.Statement[*Rule]) error {
 		}
 		s.Answered(now, l.slotsTill(sent, s.TTL), replies[i].Granted, replies[i].Remaining)
 		if s.Absolute {
-			l.lines.release(s.Held.Rule, remote.UserKey(s.Held.Key)) // so that the first waiter asks again
+			l.lines.release(s.Held.HeldKey) // so that the first waiter asks again
 		}
 	}
 	return failed
@@ -231,19 +222,11 @@ func (l *Limiter) roundOfSlots() {
 	l.tellSlots(context.Background(), now)
 }
 
-// isClosed reports whether closeSlots has taken over from the keeper, and tells Redis what remains to be
-// told.
-func (k *slotKeeper) isClosed() bool {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.closed
-}
-
 // closeSlots releases all slots (law 12). It logs the number of keys whose slots it could not release.
 func (l *Limiter) closeSlots() {
 	k := &l.slots
 	k.mu.Lock()
-	k.closed = true
+	k.closed.Store(true)
 	k.mu.Unlock()
 	k.table.EndAll(l.now())
 	l.tellSlotsEnded()

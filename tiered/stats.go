@@ -1,7 +1,7 @@
 package tiered
 
 import (
-	"cmp"
+	"maps"
 	"slices"
 	"time"
 
@@ -229,15 +229,13 @@ func (l *Limiter) Stats() Stats {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for name, r := range c.rules {
-		s.Rules = append(s.Rules, r.stats(name))
-		s.Holds.add(&r.holds)
+	for _, name := range slices.Sorted(maps.Keys(c.rules)) {
+		s.Rules = append(s.Rules, c.rules[name].stats(name))
+		s.Holds.add(&c.rules[name].holds)
 	}
-	for _, source := range c.sources {
-		s.Sources = append(s.Sources, *source)
+	for _, name := range slices.Sorted(maps.Keys(c.sources)) {
+		s.Sources = append(s.Sources, *c.sources[name])
 	}
-	slices.SortFunc(s.Rules, func(a, b RuleStats) int { return cmp.Compare(a.Name, b.Name) })
-	slices.SortFunc(s.Sources, func(a, b SourceStats) int { return cmp.Compare(a.Name, b.Name) })
 	return s
 }
 
@@ -248,7 +246,7 @@ func (r *ruleCounters) stats(name string) RuleStats {
 		DryRun:    r.dryRun.stats(),
 		Errors:    r.failed.stats(),
 	}
-	if c := r.shadow; c != nil {
+	if c := &r.shadow; r.shadowed.Load() {
 		s.Shadow = &ShadowStats{
 			Agreed: c.agreed.Load(), WronglyAllowed: c.wronglyAllowed.Load(), WronglyDenied: c.wronglyDenied.Load(),
 			LeftOutQueueFull: c.full.Load(), LeftOutError: c.failed.Load(),

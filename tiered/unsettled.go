@@ -40,8 +40,6 @@ func (r *Rule) UnsettledPolicy() UnsettledPolicy { return r.config.unsettled }
 // with [GiveBack]. Unsettled cannot be combined with a limit of [limit.Concurrent], whose units are
 // held in slots.
 func Unsettled(p UnsettledPolicy) RuleOption {
-	return func(c *ruleConfig) error {
-		c.unsettled, c.unsettledSet = p, true
-		return option.Check(p <= GiveBack, "Unsettled of %v, must be Keep or GiveBack", p)
-	}
+	return option.Set(func(c *ruleConfig) { c.unsettled, c.unsettledSet = p, true },
+		p <= GiveBack, "Unsettled of %v, must be Keep or GiveBack", p)
 }

@@ -176,18 +176,10 @@ func (r *Rule) AcquireWait(ctx context.Context, key string, units int64) (*Slot,
 func (q *line) acquireFor(w *waiter, count int64) {
 	asked := w.question()
 	slots, d, err := asked.acquire(context.Background(), count)
-	granted := make([]limit.Decision, len(slots))
-	for i := range slots {
-		granted[i] = d
-		granted[i].Allowed, granted[i].Granted, granted[i].RetryAfter = true, w.cost, 0
-		w.rule.count(w.key.said, &granted[i], nil)
-	}
+	var granted []limit.Decision
 	var denied *limit.Decision
-	if err == nil && int64(len(slots)) < count {
-		denied = &d
-		if len(slots) == 0 {
-			w.rule.count(w.key.said, denied, nil)
-		}
+	if err == nil {
+		granted, denied = asked.endSeveral(d, int64(len(slots)), count)
 	}
 	left := q.answered(w, granted, slots, denied, err)
 	for _, slot := range slots[len(slots)-len(left):] {
@@ -199,7 +191,7 @@ func (q *line) acquireFor(w *waiter, count int64) {
 // first one that is denied. It may stop earlier, but decides at least one request unless it returns an
 // error. It counts the grants, and counts a denial only if it is the first decision.
 func (q *question) allowSeveral(ctx context.Context, count int64) (allowed []limit.Decision, denied *limit.Decision, err error) {
-	r, cost := q.rule, q.cost
+	r := q.rule
 	if count == 1 || !q.goesToRedis() {
 		return q.oneByOne(count, func(d *limit.Decision) error { return q.decide(ctx, d) })
 	}
@@ -209,21 +201,8 @@ func (q *question) allowSeveral(ctx context.Context, count int64) (allowed []lim
 	switch {
 	case err == nil:
 		var d limit.Decision
-		r.fromRedis(&d, &reply, cost, lua.Take)
-		for i := range reply.Fitted {
-			one := d
-			one.Allowed, one.Granted, one.RetryAfter = true, cost, 0
-			one.Remaining += (reply.Fitted - 1 - i) * cost
-			_ = q.end(&one, nil)
-			allowed = append(allowed, one)
-		}
-		if reply.Fitted < count {
-			d.Granted, d.ChargedAt = 0, 0
-			denied = &d
-		}
-		if len(allowed) == 0 {
-			_ = q.end(&d, nil)
-		}
+		r.fromRedis(&d, &reply, q.cost, lua.Take)
+		allowed, denied = q.endSeveral(d, reply.Fitted, count)
 		return allowed, denied, nil
 	case !r.limiter.outage(err):
 		return nil, nil, err
@@ -232,6 +211,26 @@ func (q *question) allowSeveral(ctx context.Context, count int64) (allowed []lim
 		q.fallback(d, r.limiter.now(), err)
 		return nil
 	})
+}
+
+// endSeveral divides the decision about several requests into one for each request that fitted, and a denial
+// if there were more. It counts them as allowSeveral does.
+func (q *question) endSeveral(d limit.Decision, fitted, count int64) (allowed []limit.Decision, denied *limit.Decision) {
+	for i := range fitted {
+		one := d
+		one.Allowed, one.Granted, one.RetryAfter = true, q.cost, 0
+		one.Remaining += (fitted - 1 - i) * q.cost
+		_ = q.end(&one, nil)
+		allowed = append(allowed, one)
+	}
+	if fitted < count {
+		d.Granted, d.ChargedAt = 0, 0
+		denied = &d
+	}
+	if fitted == 0 {
+		_ = q.end(&d, nil)
+	}
+	return allowed, denied
 }
 
 // goesToRedis reports whether Redis alone will decide the request, as far as this process can tell.

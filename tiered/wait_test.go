@@ -18,6 +18,7 @@ import (
 	"github.com/tierlimit/tierlimit/internal/outage"
 	"github.com/tierlimit/tierlimit/internal/redistest"
 	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/local"
 	"github.com/tierlimit/tierlimit/remote"
 )
 
@@ -26,7 +27,7 @@ func waiting(l *Limiter, rule, key string) int {
 	l.lines.mu.Lock()
 	defer l.lines.mu.Unlock()
 	n := 0
-	for _, q := range l.lines.of[lineID{rule, remote.UserKey(key)}] {
+	for _, q := range l.lines.of[local.HeldKey{Rule: rule, Key: key}] {
 		n += q.waiters.Len()
 	}
 	return n
@@ -499,7 +500,7 @@ func TestWaitersLearnThatRedisIsBack(t *testing.T) {
 	redistest.Eventually(t, "it waits, for a second at most", func() bool {
 		l.lines.mu.Lock()
 		defer l.lines.mu.Unlock()
-		q := l.lines.of[lineID{"r", "k"}]
+		q := l.lines.of[local.HeldKey{Rule: "r", Key: "k"}]
 		return len(q) > 0 && !q[0].next.IsZero() && q[0].next.Sub(q[0].asked) <= lookAgain
 	})
 	server.Resume()
@@ -557,11 +558,11 @@ func askInVain(t *testing.T, server *redistest.Server, r *Rule, key remote.UserK
 	}
 	r.forgetDenial(l.key(string(key)).hash)
 	server.Pause()
-	l.lines.release(r.name, key)
+	l.lines.release(local.HeldKey{Rule: r.name, Key: string(key)})
 	redistest.Eventually(t, "they are asked for", func() bool {
 		l.lines.mu.Lock()
 		defer l.lines.mu.Unlock()
-		q := l.lines.of[lineID{r.name, key}]
+		q := l.lines.of[local.HeldKey{Rule: r.name, Key: string(key)}]
 		return len(q) > 0 && q[0].asking
 	})
 }

@@ -21,6 +21,14 @@ func Check(right bool, format string, args ...any) error {
 	return Invalid(format, args...)
 }
 
+// Set returns an option that calls set, and then returns what [Check] returns for the other arguments.
+func Set[T any](set func(T), right bool, format string, args ...any) func(T) error {
+	return func(to T) error {
+		set(to)
+		return Check(right, format, args...)
+	}
+}
+
 // NotNil returns nil if an option was given its argument, and otherwise an error that says that it was
 // given nil.
 func NotNil(given bool, option string) error { return Check(given, "%s was given nil", option) }
