@@ -60,36 +60,24 @@ type Reply struct {
 // those to calls made one by one, except that ResetAfter is that of the last call.
 func (r *Reply) share(e *Entry, i int64) Reply {
 	own := *r
-	if e.Operation == lua.Refund && e.releases() {
+	switch {
+	case e.releases():
 		own.Granted = min(max(0, r.Granted-i), e.Cost)
-		return own
-	}
-	if r.Err != nil || r.Status > Allowed {
-		return own // nothing to share
-	}
-	switch e.Operation {
-	case lua.Take:
-	case lua.Hold:
-		if r.units > 0 {
-			own.Fitted, own.Granted, own.units = 1, e.Cost, 0
-			own.Remaining = r.Remaining + r.units - i - e.Cost
+	case r.Err != nil || r.Status > Allowed: // nothing to share
+	case e.Operation == lua.Take:
+		own.Fitted = min(max(0, r.Fitted-i), e.count())
+		own.Granted = own.Fitted * e.Cost
+		if own.Fitted == e.count() {
+			own.Status = Allowed
+			own.Remaining = r.Remaining + (r.Fitted-i-own.Fitted)*e.Cost
+			own.RetryAfter, own.NextAfter = 0, 0
 		}
-		return own
-	case lua.Settle:
-		if r.outcomes != "" {
-			own.settled(int64(r.outcomes[i]))
-			own.Granted, own.outcomes = 0, "" // the reply has only the sum of units given back or charged
-		}
-		return own
-	default:
-		return own
-	}
-	own.Fitted = min(max(0, r.Fitted-i), e.count())
-	own.Granted = own.Fitted * e.Cost
-	if own.Fitted == e.count() {
-		own.Status = Allowed
-		own.Remaining = r.Remaining + (r.Fitted-i-own.Fitted)*e.Cost
-		own.RetryAfter, own.NextAfter = 0, 0
+	case e.Operation == lua.Hold && r.units > 0:
+		own.Fitted, own.Granted, own.units = 1, e.Cost, 0
+		own.Remaining = r.Remaining + r.units - i - e.Cost
+	case e.Operation == lua.Settle && r.outcomes != "":
+		own.settled(int64(r.outcomes[i]))
+		own.Granted, own.outcomes = 0, "" // the reply has only the sum of units given back or charged
 	}
 	return own
 }
