@@ -180,7 +180,8 @@ func (b *Batcher) decide(c *call, within time.Duration) error {
 	if left := TimeLeft(c.ctx, within); left < within {
 		within = left
 		c.short = float64(left) < wholePart*float64(b.opt.Deadline)
-		c.ownTime = c.short && !isRest(c.ctx)
+		by, _ := decideByOf(c.ctx)
+		c.ownTime = c.short && !by.rest
 		if left < min(leastTime, b.opt.Deadline/leastTimePart) {
 			return b.late(c)
 		}
