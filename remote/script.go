@@ -25,11 +25,11 @@ type Script struct {
 
 	library form
 	script  form
-	// checked is set once the server is known to have our library, and not a different one of the same name.
-	// plain is set permanently once libraries prove to be unavailable.
-	checked, plain atomic.Bool
-	load           singleflight.Group
-	foreign        func(error)
+	// known is the library once the server is known to have it, and not a different one of the same name. It is
+	// the script, permanently, once libraries prove to be unavailable. Otherwise it is nil.
+	known   atomic.Pointer[form]
+	load    singleflight.Group
+	foreign func(error)
 }
 
 // ErrForeignLibrary means that a server has a function library with the Script's name but other code.
@@ -167,7 +167,7 @@ func (s *Script) OnForeignLibrary(f func(error)) { s.foreign = f }
 
 // withoutLibrary switches to EVALSHA; why is the reason.
 func (s *Script) withoutLibrary(why error) {
-	if !s.plain.Swap(true) && errors.Is(why, ErrForeignLibrary) && s.foreign != nil {
+	if s.known.Swap(&s.script) != &s.script && errors.Is(why, ErrForeignLibrary) && s.foreign != nil {
 		s.foreign(why)
 	}
 }
@@ -175,11 +175,8 @@ func (s *Script) withoutLibrary(why error) {
 // form returns the way to run the script now. Before the library is first used, it is loaded, or, if the server
 // already has a library of that name, compared with that library.
 func (s *Script) form(ctx context.Context) *form {
-	switch {
-	case s.plain.Load():
-		return &s.script
-	case s.checked.Load():
-		return &s.library
+	if f := s.known.Load(); f != nil {
+		return f
 	}
 	err := s.loadForm(ctx, &s.library)
 	if err == nil {
@@ -257,7 +254,7 @@ func (s *Script) runParts(ctx context.Context, n *node, parts []part, by *form, 
 			case provesNoLibrary(err):
 				s.withoutLibrary(err)
 			case KindOf(err) != Timeout:
-				s.checked.Store(false) // this run continues by EVALSHA, and the next run looks for the library again
+				s.known.CompareAndSwap(&s.library, nil) // this run continues by EVALSHA, and the next run looks for the library again
 			}
 		}
 	}
