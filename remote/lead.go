@@ -51,13 +51,12 @@ func (b *Batcher) enqueue(c *call) (lead, others bool, err error) {
 		return false, false, nil
 	}
 	b.start()
+	others = b.last.calls > 1
 	if c.lead() {
-		return true, b.last.calls > 1, nil
+		return true, others, nil
 	}
 	b.setReaper(c)
-	if !b.elect() {
-		go b.lead(nil, b.last.calls > 1)
-	}
+	b.elect(others)
 	return false, false, nil
 }
 
@@ -108,26 +107,23 @@ func (b *Batcher) start() {
 }
 
 // elect chooses one of the waiting callers to lead a trip that may start: the one that came last, because it
-// has the most time left. It returns false if none of them may lead. The lock is held.
-func (b *Batcher) elect() bool {
+// has the most time left. If none of them may lead, a separate goroutine does. The lock is held.
+func (b *Batcher) elect(others bool) {
 	for i := b.queue.len() - 1; i >= 0; i-- {
 		if c := b.queue.calls[i]; c.lead() {
 			c.elected = true
 			c.done <- struct{}{}
-			return true
+			return
 		}
 	}
-	return false
+	go b.lead(nil, others)
 }
 
 // startNext starts a trip for the waiting calls, if one may start. The lock is held.
 func (b *Batcher) startNext() {
-	if b.queue.len() == 0 || !b.mayStart() {
-		return
-	}
-	b.start()
-	if !b.elect() {
-		go b.lead(nil, true)
+	if b.queue.len() > 0 && b.mayStart() {
+		b.start()
+		b.elect(true)
 	}
 }
 

@@ -446,20 +446,16 @@ func (b *Batcher) again(calls []*call) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	first := queue{}
 	for _, c := range calls {
 		c.state.Store(callWaiting)
 		c.mayLead = false // its caller may have been elected already without knowing it yet
+		b.setReaper(c)
+		first.add(c)
 	}
 	if b.closed {
 		fail(calls, limit.ErrClosed)
 		return
 	}
-	first := queue{}
-	for _, c := range calls {
-		first.add(c)
-	}
 	b.queue.putFirst(first)
-	for _, c := range calls {
-		b.setReaper(c)
-	}
 }
