@@ -110,18 +110,16 @@ func (e *Entry) comesFirst() bool { return e.releases() || e.settlesHold() }
 // releases reports whether the entry releases units of a concurrency limit.
 func (e *Entry) releases() bool { return e.Operation == lua.Refund && e.Rule.slots }
 
-// join coalesces another entry of the same rule and key into this one, if possible. place is where the other's
-// part begins: for a Take the count before it, for a release the number of units before it.
-func (e *Entry) join(other *Entry) (place int64, joined bool) {
+// join coalesces another entry of the same rule and key into this one, if possible. The other's part begins at
+// this one's count, for a release at its number of units.
+func (e *Entry) join(other *Entry) (joined bool) {
 	switch {
 	case e.releases() && other.releases():
-		place = e.Cost
 		e.Cost += other.Cost
-		return place, true
+		return true
 	case e.Operation == lua.Take && other.Operation == lua.Take && e.Cost == other.Cost && e.count()+other.count() <= lua.MaxCount:
-		place = e.count()
-		e.Count = place + other.count()
-		return place, true
+		e.Count = e.count() + other.count()
+		return true
 	}
 	return e.joinHold(other)
 }
@@ -167,8 +165,7 @@ func (b *batch) add(c *call, bound *bounds) outcome {
 		if l.work+work > bound.keysWork {
 			return keysFull
 		}
-		if at, place := b.joined(l, c, bound); at != noRun {
-			c.run, c.place = at, place
+		if b.joins(l, c, bound) {
 			b.work += work
 			l.work += work
 			return added
@@ -180,7 +177,7 @@ func (b *batch) add(c *call, bound *bounds) outcome {
 	if len(b.runs) >= bound.entries {
 		return full
 	}
-	c.run, c.place = b.append(&c.entry, c.deadline), 0
+	c.run, c.place, c.before = b.append(&c.entry, c.deadline), 0, 0
 	b.work += work
 	if l == nil {
 		l = b.addLoad(who)
@@ -208,10 +205,9 @@ func (b *batch) addsNoWork(l *load, e *Entry) bool {
 	return n > 1 && n < lua.MaxHolds
 }
 
-// joined joins a call to a run of its key, if possible. It tries the last run, which nearly always fits. If the
-// key may have further runs, it also tries the first ones. It returns the run, or noRun, and the call's place
-// in it.
-func (b *batch) joined(l *load, c *call, bound *bounds) (at int32, place int64) {
+// joins joins a call to a run of its key, if possible. It tries the last run, which nearly always fits. If the
+// key may have further runs, it also tries the first ones.
+func (b *batch) joins(l *load, c *call, bound *bounds) bool {
 	tries := 1
 	if l.runs < bound.keysEntries {
 		tries = mostTries
@@ -224,12 +220,14 @@ func (b *batch) joined(l *load, c *call, bound *bounds) (at int32, place int64) 
 			if n := len(b.spare); n > 0 && run.entry.Hold != nil && run.entry.joined == nil {
 				run.entry.joined, b.spare = b.spare[n-1], b.spare[:n-1]
 			}
-			if place, joined := run.entry.join(&c.entry); joined {
+			place, before := run.entry.count(), run.entry.Cost
+			if run.entry.join(&c.entry) {
+				c.run, c.place, c.before = at, int32(place), before
 				run.deadline, run.latest = earliest, latest
 				if mixes {
 					b.mixed++
 				}
-				return at, place
+				return true
 			}
 		}
 		if at == l.last {
@@ -241,7 +239,7 @@ func (b *batch) joined(l *load, c *call, bound *bounds) (at int32, place int64) 
 			break
 		}
 	}
-	return noRun, 0
+	return false
 }
 
 // loadFor returns what the batch carries for a key, or nil.
@@ -357,8 +355,8 @@ func (b *batch) line(at int32) {
 // answer returns the replies to a call. The call may share them with others; see Reply.share.
 func (b *batch) answer(c *call, replies []Reply) []Reply {
 	at := int(b.runs[c.run].at)
-	if apart := replies[at].apart; apart != nil {
-		return apart.of(c.place)
+	if apart := replies[at].each(); apart != nil {
+		return apart[c.place : c.place+1]
 	}
 	return replies[at : at+max(1, len(c.group))]
 }
@@ -369,9 +367,9 @@ func (b *batch) disown(c *call, replies []Reply) {
 	for i := range c.group {
 		replies[at+i].Granted = 0
 	}
-	if apart := replies[at].apart; apart != nil {
-		apart.of(c.place)[0].Granted = 0
+	if apart := replies[at].each(); apart != nil {
+		apart[c.place].Granted = 0
 	} else if c.group == nil && !c.entry.releases() { // a release's units are divided by position, see share
-		replies[at].Granted -= replies[at].share(&c.entry, c.place).Granted
+		replies[at].Granted -= replies[at].share(c).Granted
 	}
 }

@@ -52,31 +52,32 @@ type Reply struct {
 
 	outcomes string // of a Settle with a count: one byte for each settlement
 	units    int64  // of a Hold with a count, if all holds were made: their units in total
-	apart    *apart // of a Hold with a count, if not all were made; the fields above are then meaningless
+	// of a Hold with a count, if not all were made: a reply for each. The fields above are then meaningless. It is a
+	// pointer so that replies can be compared.
+	apart *[]Reply
 }
 
-// share returns the answer to one of the calls that share an entry. e is that call's own entry. i, from 0, is
-// the call's position in the count, or for a release or hold the number of its first unit. The answers equal
-// those to calls made one by one, except that ResetAfter is that of the last call.
-func (r *Reply) share(e *Entry, i int64) Reply {
-	own := *r
+// share returns the answer to one of the calls that share an entry. The answers equal those to calls made one by
+// one, except that ResetAfter is that of the last call.
+func (r *Reply) share(c *call) Reply {
+	own, e, place := *r, &c.entry, int64(c.place)
 	switch {
 	case e.releases():
-		own.Granted = min(max(0, r.Granted-i), e.Cost)
+		own.Granted = min(max(0, r.Granted-c.before), e.Cost)
 	case r.Err != nil || r.Status > Allowed: // nothing to share
 	case e.Operation == lua.Take:
-		own.Fitted = min(max(0, r.Fitted-i), e.count())
+		own.Fitted = min(max(0, r.Fitted-place), e.count())
 		own.Granted = own.Fitted * e.Cost
 		if own.Fitted == e.count() {
 			own.Status = Allowed
-			own.Remaining = r.Remaining + (r.Fitted-i-own.Fitted)*e.Cost
+			own.Remaining = r.Remaining + (r.Fitted-place-own.Fitted)*e.Cost
 			own.RetryAfter, own.NextAfter = 0, 0
 		}
 	case e.Operation == lua.Hold && r.units > 0:
 		own.Fitted, own.Granted, own.units = 1, e.Cost, 0
-		own.Remaining = r.Remaining + r.units - i - e.Cost
+		own.Remaining = r.Remaining + r.units - c.before - e.Cost
 	case e.Operation == lua.Settle && r.outcomes != "":
-		own.settled(int64(r.outcomes[i]))
+		own.settled(int64(r.outcomes[place]))
 		own.Granted, own.outcomes = 0, "" // the reply has only the sum of units given back or charged
 	}
 	return own
