@@ -27,17 +27,19 @@ func keepDeadlines(client *redis.Client) *redis.Client {
 	keeps := client.WithTimeout(given.ReadTimeout)
 	own := keeps.Options()
 	own.WriteTimeout, own.ContextTimeoutEnabled = given.WriteTimeout, true
-	keeps.AddHook(hooksOf{client})
+	keeps.AddHook(hooksOf{client: client})
 	return keeps
 }
 
 // hooksOf is a hook of a copy of a client, and runs the hooks of the original client. go-redis gives access to
 // a client's hooks only through a [redis.Conn]. No connection is taken from the pool for that Conn: commands
 // never reach it, because its last hook passes them on to the copy.
-type hooksOf struct{ client *redis.Client }
-
-// DialHook does nothing: connections are dialed by the client's pool, which runs the client's hooks.
-func (hooksOf) DialHook(next redis.DialHook) redis.DialHook { return next }
+//
+// It has no DialHook: connections are dialed by the client's pool, which runs the client's hooks.
+type hooksOf struct {
+	noHook
+	client *redis.Client
+}
 
 // ProcessHook returns a function that runs the client's hooks, and then next.
 func (h hooksOf) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
@@ -58,11 +60,10 @@ func (h hooksOf) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proce
 
 // lastHook is a hook after which no other is run.
 type lastHook struct {
+	noHook
 	process  redis.ProcessHook
 	pipeline redis.ProcessPipelineHook
 }
-
-func (h lastHook) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 func (h lastHook) ProcessHook(redis.ProcessHook) redis.ProcessHook { return h.process }
 

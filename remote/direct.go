@@ -2,7 +2,6 @@ package remote
 
 import (
 	"context"
-	"sync"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -16,17 +15,13 @@ type directedCmd struct {
 // direct adds a hook to a Cluster's client, once for each client. The hook takes directed commands to their
 // nodes, and leaves all others alone. Hooks that were added before it see every command.
 func direct(client *redis.ClusterClient) {
-	if addedOnce(&directing, client) {
+	if hookedFirst(client) {
 		client.AddHook(director{})
 	}
 }
 
-var directing sync.Map // true, by weak pointer to the client
-
 // director is the hook that direct adds.
-type director struct{}
-
-func (director) DialHook(next redis.DialHook) redis.DialHook { return next }
+type director struct{ noHook }
 
 func (director) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
