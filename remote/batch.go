@@ -20,7 +20,6 @@ type batch struct {
 
 	runs   []entryRun
 	first  []int32          // the first run of releases and settlements of each key
-	heads  []int32          // the first run of other calls of each key, in order of arrival
 	loads  []load           // one per key
 	loadOf map[asking]int32 // positions in loads; unused while there is only one, because most batches are small
 	// groups says that the batch has groups. A group's entries and other entries of the same keys then keep
@@ -89,10 +88,9 @@ type entryRun struct {
 	entry    Entry
 	deadline int64 // the earliest deadline of its calls
 	latest   int64 // the latest deadline of its calls
-	head     int32 // the first of the runs with the same asking, which are put side by side
+	head     int32 // the first of the runs with the same asking or of the same group, which are put side by side
 	next     int32 // the next of them, or 0
-	ordered  bool  // for a head: its runs were appended to entries
-	at       int32 // its position in entries
+	at       int32 // its position in entries; noRun until it is appended to them
 }
 
 // asking identifies calls that are put side by side.
@@ -134,7 +132,7 @@ func (b *batch) reset() {
 	clear(b.runs)
 	clear(b.loads)
 	clear(b.loadOf)
-	b.entries, b.runs, b.first, b.heads, b.loads = b.entries[:0], b.runs[:0], b.first[:0], b.heads[:0], b.loads[:0]
+	b.entries, b.runs, b.first, b.loads = b.entries[:0], b.runs[:0], b.first[:0], b.loads[:0]
 	b.groups, b.work, b.mixed = false, 0, 0
 }
 
@@ -187,8 +185,6 @@ func (b *batch) add(c *call, bound *bounds) outcome {
 		b.runs[l.last].next, b.runs[c.run].head = c.run, b.runs[l.last].head
 	case who.first:
 		b.first = append(b.first, c.run)
-	default:
-		b.heads = append(b.heads, c.run)
 	}
 	l.last, l.runs, l.work = c.run, l.runs+1, l.work+work
 	return added
@@ -280,8 +276,8 @@ func (b *batch) addGroup(c *call, bound *bounds) outcome {
 		return keysFull
 	}
 	b.work += work
-	b.groups = true            // later entries are not put before the group
-	number := len(b.heads) + 1 // distinguishes the group from the groups of other calls
+	b.groups = true           // later entries are not put before the group
+	number := len(b.runs) + 1 // distinguishes the group from the groups of other calls
 	for i := range c.group {
 		e := &c.group[i]
 		l := b.loadFor(asking{rule: e.Rule, key: e.Key})
@@ -295,9 +291,8 @@ func (b *batch) addGroup(c *call, bound *bounds) outcome {
 		}
 		if i == 0 {
 			c.run = run
-			b.heads = append(b.heads, run)
 		} else {
-			b.runs[run-1].next = run
+			b.runs[run-1].next, b.runs[run].head = run, c.run
 		}
 	}
 	return added
@@ -319,7 +314,7 @@ func (b *batch) append(e *Entry, deadline int64) int32 {
 	at := int32(len(b.runs))
 	b.runs = slices.Grow(b.runs, 1)[:at+1] // reset has cleared it
 	run := &b.runs[at]
-	run.entry, run.deadline, run.latest, run.head = *e, deadline, deadline, at
+	run.entry, run.deadline, run.latest, run.head, run.at = *e, deadline, deadline, at, noRun
 	return at
 }
 
@@ -332,16 +327,15 @@ func (b *batch) finish() {
 			b.line(b.runs[others.last].head)
 		}
 	}
-	for _, at := range b.heads {
-		if !b.runs[at].ordered {
-			b.line(at)
+	for at := range b.runs {
+		if run := &b.runs[at]; run.head == int32(at) && run.at == noRun {
+			b.line(int32(at))
 		}
 	}
 }
 
 // line appends the runs of a key to the entries, beginning with the head.
 func (b *batch) line(at int32) {
-	b.runs[at].ordered = true
 	for {
 		run := &b.runs[at]
 		run.at = int32(len(b.entries))
