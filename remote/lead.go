@@ -135,10 +135,6 @@ func (b *Batcher) lead(leader *call, others bool) {
 		b.awaitOthers()
 	}
 	now := localTime()
-	if leader != nil && leader.deadline-now < b.opt.Deadline.Microseconds()/2 {
-		b.resign(leader)
-		return
-	}
 	t := b.load(leader, now)
 	hasPlace := len(t.calls) == 0 || b.run(t, now)
 	b.mu.Lock()
@@ -151,17 +147,6 @@ func (b *Batcher) lead(leader *call, others bool) {
 		b.inFlight--
 		b.startNext()
 	}
-}
-
-// resign gives up the lead of a caller that has little time left, so that another caller can lead. Otherwise
-// the trip and all calls on it would have no more time than that caller.
-func (b *Batcher) resign(leader *call) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	leader.mayLead = false
-	b.follow(leader)
-	b.inFlight--
-	b.startNext()
 }
 
 // follow lets a caller that has led a trip wait like the others again, unless its call is answered. The call is

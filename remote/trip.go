@@ -42,7 +42,9 @@ type cargo struct {
 	large bool // a large call is among them
 }
 
-// load puts waiting calls on a trip in order of arrival. There may be none.
+// load puts waiting calls on a trip in order of arrival. There may be none. If the leader has little time left, it
+// resigns, and the trip stays empty, so that another caller can lead: the trip and all calls on it would have no more
+// time than the leader.
 func (b *Batcher) load(leader *call, now int64) *trip {
 	// The whole queue is taken, and calls that do not fit are put back at its front, so that the
 	// lock is held only briefly.
@@ -52,6 +54,13 @@ func (b *Batcher) load(leader *call, now int64) *trip {
 		t, b.spare = b.spare[n-1], b.spare[:n-1]
 	} else {
 		t = &trip{}
+	}
+	deadline := b.opt.Deadline.Microseconds()
+	if leader != nil && leader.deadline-now < deadline/2 {
+		leader.mayLead = false
+		t.calls = t.calls[:0]
+		b.mu.Unlock()
+		return t
 	}
 	taken := b.queue.take(t.calls)
 	t.calls = taken.calls
@@ -64,7 +73,6 @@ func (b *Batcher) load(leader *call, now int64) *trip {
 	// If not all calls can be served in time, the newest go first. In order of arrival every call would be
 	// answered too late, because every call would have waited for long. This is the case once a call has waited
 	// for longer than waitPart, or for so long that its trip would not end in time.
-	deadline := b.opt.Deadline.Microseconds()
 	newestFirst := calls > 0 && now-t.calls[0].asked > deadline-max(b.takes, int64((1-waitPart)*float64(deadline)))
 	if t.alone = b.failed && calls > 1; t.alone {
 		// After a failure only one call is sent: the one that came last, because it has the most time left. If
