@@ -51,7 +51,7 @@ func (b *Batcher) reap() {
 			}
 			switch {
 			case c.deadline <= now:
-				c.fail(b.late(c))
+				c.fail(c.late())
 			case c.ctx.Err() != nil:
 				c.fail(ended(c.ctx.Err()))
 			default:
@@ -98,7 +98,7 @@ func (b *Batcher) giveUp(t *trip, now int64) {
 	b.remove(t)
 	t.givenUp = true
 	for _, c := range t.calls { // calls that boarded just after the trip had started have a little time left
-		c.fail(b.late(c))
+		c.fail(c.late())
 	}
 	b.failed, b.slow = true, true
 	if b.stuck < maxStuck {

@@ -152,11 +152,8 @@ func (b *Batcher) board(t *trip, calls []*call, now int64, most int, passLarge b
 func (b *Batcher) boardWithin(t *trip, calls []*call, now int64, bound *bounds, passLarge bool) (roomLeft bool) {
 	for i, c := range calls {
 		switch {
-		case c.claimed(): // its caller has left
-			t.left.count(c, -1)
-			continue
-		case c.deadline <= now, c.deadline < now+t.takes && b.mayGiveUp(c, now):
-			c.fail(b.late(c))
+		case c.claimed(), c.deadline <= now, c.deadline < now+t.takes && b.mayGiveUp(c, now):
+			c.fail(c.late()) // unless its caller has left
 			t.left.count(c, -1)
 			continue
 		case passLarge && c.isLarge():
@@ -407,11 +404,8 @@ func (b *Batcher) answer(c *call, from *batch, replies []Reply) bool {
 			c.resent = true
 			return false
 		}
-		switch err = errLate; {
-		case c.hurried:
-			err = errHurried
-		case c.ownTime:
-			err = errDecideByNotSent
+		if err = c.late(); err == errNotSent { // it is claimed, and so counts as not sent
+			err = errLate
 		}
 	}
 	c.answer(own, err)
