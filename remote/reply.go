@@ -132,44 +132,40 @@ func (r *Reply) decode(e *Entry, text string) (used int) {
 	if len(text) == 0 {
 		return 0
 	}
-	switch kind := text[0]; {
-	case kind == lua.AnswerNumbers:
+	kind := text[0]
+	if kind == lua.AnswerNumbers {
 		used = r.decodeNumbers(e, text)
 		if e.Operation == lua.Hold && len(e.joined) > 0 && r.Fitted < e.count() {
 			used = r.decodeApart(e, text)
 		}
 		return used
+	}
+	// All other answers are those of the fast path, and say that all was allowed.
+	r.Status, r.Fitted = Allowed, e.count()
+	r.granted(e)
+	switch {
 	case kind == lua.AnswerAllowed && len(text) >= 1+2*timeBytes:
-		r.allowed(e)
 		r.Remaining = readInt(text, 1, timeBytes)
 		r.ResetAfter = microseconds(readInt(text, 1+timeBytes, timeBytes))
 		return 1 + 2*timeBytes
 	case kind == lua.TagGCRA && len(text) >= gcraBytes && e.Rule.isGCRA():
-		r.allowedByGCRA(e, text, 0)
+		r.decodeGCRA(e, text, 0)
 		return gcraBytes
 	case kind == lua.AnswerWithParts && len(text) > gcraPartsBytes && e.Rule.isGCRA():
-		r.allowedByGCRA(e, text[1:], readInt(text, 1+gcraBytes, gcraPartsBytes-gcraBytes))
+		r.decodeGCRA(e, text[1:], readInt(text, 1+gcraBytes, gcraPartsBytes-gcraBytes))
 		return 1 + gcraPartsBytes
 	case kind == lua.TagFixedWindow && len(text) >= fixedBytes:
-		r.allowed(e)
 		r.Clock = readInt(text, 1, timeBytes)
 		r.Remaining = e.Rule.quota - readInt(text, fixedBytes-6, 6)
 		r.ResetAfter = microseconds(readInt(text, 15, timeBytes) - r.Clock)
 		return fixedBytes
 	case (kind == lua.TagLog || kind == lua.TagLongLog) && len(text) >= ringBytes:
-		r.allowed(e)
 		r.Clock = readInt(text, 1, timeBytes)
 		r.Remaining = e.Rule.quota - readInt(text, ringBytes-4, 4)
 		r.ResetAfter = e.Rule.window
 		return ringBytes
 	}
 	return 0
-}
-
-// allowed sets the fields that all answers of the fast path share.
-func (r *Reply) allowed(e *Entry) {
-	r.Status, r.Fitted = Allowed, e.count()
-	r.granted(e)
 }
 
 // granted computes the number of units from the number of decisions that fitted.
@@ -180,9 +176,8 @@ func (r *Reply) granted(e *Entry) {
 	}
 }
 
-// allowedByGCRA decodes a GCRA state: a header (15 bytes) and the arrival time (7).
-func (r *Reply) allowedByGCRA(e *Entry, state string, part int64) {
-	r.allowed(e)
+// decodeGCRA decodes a GCRA state: a header (15 bytes) and the arrival time (7).
+func (r *Reply) decodeGCRA(e *Entry, state string, part int64) {
 	now := readInt(state, 1, timeBytes)
 	s := gcra.State{TAT: readInt(state, 15, timeBytes), Part: part}
 	r.Clock = now
