@@ -1,7 +1,6 @@
 package remote
 
 import (
-	"encoding/binary"
 	"time"
 
 	"github.com/tierlimit/tierlimit/lua"
@@ -107,14 +106,6 @@ func (e *Entry) alone(i int) Entry {
 // settlesHold reports whether the entry settles a hold.
 func (e *Entry) settlesHold() bool { return e.Operation == lua.Settle && e.Hold.ID != 0 }
 
-// packJoined appends the joined holds of an entry in the script's format.
-func (e *Entry) packJoined(packed []byte) []byte {
-	for _, h := range e.joined {
-		packed = appendInt(binary.BigEndian.AppendUint64(packed, h.id), h.units, 7)
-	}
-	return packed
-}
-
 // decodeApart decodes the answers to such an entry. It returns their total length in bytes, or 0 if one is
 // invalid.
 func (r *Reply) decodeApart(e *Entry, text string) (used int) {
@@ -137,16 +128,6 @@ func (r *Reply) each() []Reply {
 		return nil
 	}
 	return *r.apart
-}
-
-// decodeSettled decodes the answer to a Settle or Extend into the reply.
-func (r *Reply) decodeSettled(e *Entry, outcome, told int64) {
-	r.settled(outcome)
-	if e.Operation == lua.Settle {
-		r.Granted = told
-	} else {
-		r.Life = microseconds(told)
-	}
 }
 
 // settled sets Status and Fitted: they say whether Redis knew the hold, and whether it had already been given

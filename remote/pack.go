@@ -98,7 +98,10 @@ func (e *Entry) pack(packed []byte, rule uint16, base int64, sameKey bool) []byt
 	}
 	if e.Operation >= lua.Hold {
 		packed = binary.BigEndian.AppendUint64(packed, e.Hold.ID)
-		packed = e.packJoined(appendInt(packed, e.Hold.Life.Microseconds(), 7))
+		packed = appendInt(packed, e.Hold.Life.Microseconds(), 7)
+		for _, h := range e.joined {
+			packed = appendInt(binary.BigEndian.AppendUint64(packed, h.id), h.units, 7)
+		}
 	}
 	if e.Operation == lua.Charge {
 		packed = appendInt(packed, e.Sequence, 7)

@@ -235,7 +235,11 @@ func (r *Reply) decodeNumbers(e *Entry, text string) (used int) {
 		if count < 5 {
 			return 0
 		}
-		r.decodeSettled(e, outcome, number(4))
+		if r.settled(outcome); e.Operation == lua.Settle {
+			r.Granted = number(4)
+		} else {
+			r.Life = microseconds(number(4))
+		}
 		if n := len(e.joined); n > 0 {
 			if len(text) < used+n {
 				return 0
