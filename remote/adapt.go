@@ -7,23 +7,19 @@ import (
 )
 
 // Adapt prepares a client of one node for a limiter. It makes the connections that the client dials from now on
-// quiet. It returns a client with the same connections and hooks that keeps the deadlines of contexts.
+// quiet. It returns a client with the same connections and hooks that keeps the deadlines of contexts. A go-redis
+// client keeps them only if ContextTimeoutEnabled is set, and waits for seconds otherwise. Callers that make their
+// own trips (Options.Inline) must not wait that long, and a hung Redis must not tie up connections.
 func Adapt(client *redis.Client) *redis.Client {
-	quiet(client)
-	return keepDeadlines(client)
-}
-
-// keepDeadlines returns a client that keeps the deadlines of contexts. A go-redis client keeps them only if
-// ContextTimeoutEnabled is set, and waits for seconds otherwise. Callers that make their own trips
-// (Options.Inline) must not wait that long, and a hung Redis must not tie up connections.
-//
-// WithTimeout returns a client with its own copy of the options, which can be changed safely, and
-// without the hooks.
-func keepDeadlines(client *redis.Client) *redis.Client {
+	if hookedFirst(client) {
+		client.AddHook(quietHook{})
+	}
 	given := client.Options()
 	if given.ContextTimeoutEnabled {
 		return client
 	}
+	// WithTimeout returns a client with its own copy of the options, which can be changed safely, and without the
+	// hooks.
 	keeps := client.WithTimeout(given.ReadTimeout)
 	own := keeps.Options()
 	own.WriteTimeout, own.ContextTimeoutEnabled = given.WriteTimeout, true

@@ -12,15 +12,8 @@ type directedCmd struct {
 	to *node
 }
 
-// direct adds a hook to a Cluster's client, once for each client. The hook takes directed commands to their
-// nodes, and leaves all others alone. Hooks that were added before it see every command.
-func direct(client *redis.ClusterClient) {
-	if hookedFirst(client) {
-		client.AddHook(director{})
-	}
-}
-
-// director is the hook that direct adds.
+// director is a hook of a Cluster's client. It takes directed commands to their nodes, and leaves all others alone.
+// Hooks that were added before it see every command.
 type director struct{ noHook }
 
 func (director) ProcessHook(next redis.ProcessHook) redis.ProcessHook {

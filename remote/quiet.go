@@ -13,15 +13,6 @@ import (
 	"github.com/tierlimit/tierlimit/internal/quietconn"
 )
 
-// quiet makes the connections that a client dials from now on quiet, see [quietconn.Dialer]. Connections with
-// TLS stay as they are. So does each connection that the client's own Dialer returns as a type other than
-// *net.TCPConn or *net.UnixConn.
-func quiet(client *redis.Client) {
-	if hookedFirst(client) {
-		client.AddHook(quietHook{})
-	}
-}
-
 // hooked has the clients that got their hook: quietHook those of one node, director those of a Cluster.
 var hooked sync.Map // true, by weak pointer to the client
 
@@ -45,7 +36,9 @@ func (noHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessP
 	return next
 }
 
-// quietHook is a hook that makes dialed connections quiet.
+// quietHook is a hook that makes dialed connections quiet, see [quietconn.Dialer]. Connections with TLS stay as they
+// are. So does each connection that the client's own Dialer returns as a type other than *net.TCPConn or
+// *net.UnixConn.
 type quietHook struct{ noHook }
 
 func (quietHook) DialHook(next redis.DialHook) redis.DialHook {

@@ -64,7 +64,9 @@ func NewScript(client redis.UniversalClient) *Script {
 	_, oneNode := client.(*redis.Client)
 	if cluster, ok := client.(*redis.ClusterClient); ok {
 		s.nodes.cluster = cluster
-		direct(cluster)
+		if hookedFirst(cluster) {
+			cluster.AddHook(director{})
+		}
 	} else {
 		s.only = &node{client: client, clocks: newClocks(!oneNode)}
 	}
