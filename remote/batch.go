@@ -156,37 +156,30 @@ func (b *batch) add(c *call, bound *bounds) outcome {
 	if l != nil && b.addsNoWork(l, &c.entry) {
 		work = 0
 	}
-	if len(b.runs) > 0 && b.work+work > bound.work {
+	switch {
+	case len(b.runs) > 0 && b.work+work > bound.work:
+		return full
+	case l != nil && l.work+work > bound.keysWork:
+		return keysFull
+	case l != nil && b.joins(l, c, bound):
+		b.work, l.work = b.work+work, l.work+work
+		return added
+	case l != nil && l.runs >= bound.keysEntries:
+		return keysFull
+	case len(b.runs) >= bound.entries:
 		return full
 	}
-	if l != nil {
-		if l.work+work > bound.keysWork {
-			return keysFull
-		}
-		if b.joins(l, c, bound) {
-			b.work += work
-			l.work += work
-			return added
-		}
-		if l.runs >= bound.keysEntries {
-			return keysFull
-		}
-	}
-	if len(b.runs) >= bound.entries {
-		return full
-	}
-	c.run, c.place, c.before = b.append(&c.entry, c.deadline), 0, 0
-	b.work += work
 	if l == nil {
 		l = b.addLoad(who)
 	}
-	switch {
-	case l.last != noRun:
+	c.run, c.place, c.before = b.append(&c.entry, c.deadline), 0, 0
+	if l.last != noRun {
 		b.runs[l.last].next, b.runs[c.run].head = c.run, b.runs[l.last].head
-	case who.first:
+	} else if who.first {
 		b.first = append(b.first, c.run)
 	}
-	l.last, l.runs, l.work = c.run, l.runs+1, l.work+work
+	l.last, l.runs = c.run, l.runs+1
+	b.work, l.work = b.work+work, l.work+work
 	return added
 }
 
