@@ -47,7 +47,7 @@ func (b *Batcher) enqueue(c *call) (lead, others bool, err error) {
 	}
 	b.queue.add(c)
 	if !b.mayStart() {
-		b.setReaper(c)
+		b.setReaper(c.due(c.asked))
 		return false, false, nil
 	}
 	b.start()
@@ -55,7 +55,7 @@ func (b *Batcher) enqueue(c *call) (lead, others bool, err error) {
 	if c.lead() {
 		return true, others, nil
 	}
-	b.setReaper(c)
+	b.setReaper(c.due(c.asked))
 	b.elect(others)
 	return false, false, nil
 }
@@ -153,7 +153,7 @@ func (b *Batcher) lead(leader *call, others bool) {
 // in the queue, or on another trip, which may end later than the call's deadline. The lock is held.
 func (b *Batcher) follow(leader *call) {
 	if leader.follow(); !leader.claimed() {
-		b.setReaper(leader)
+		b.setReaper(leader.due(leader.asked))
 	}
 }
 

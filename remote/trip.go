@@ -208,7 +208,7 @@ func (b *Batcher) run(t *trip, started int64) (hasPlace bool) {
 	ctx := newTripContext(ends)
 	b.mu.Lock()
 	t.entries, t.asked, t.ends, t.ctx, t.done = len(t.batch.runs), t.cargo.asked, ends, ctx, done
-	b.setReaperAt(ends)
+	b.setReaper(ends)
 	b.mu.Unlock()
 
 	t.batch.finish()
@@ -452,7 +452,7 @@ func (b *Batcher) again(calls []*call) {
 	for _, c := range calls {
 		c.state.Store(callWaiting)
 		c.mayLead = false // its caller may have been elected already without knowing it yet
-		b.setReaper(c)
+		b.setReaper(c.due(c.asked))
 		first.add(c)
 	}
 	if b.closed {
