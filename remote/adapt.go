@@ -7,37 +7,35 @@ import (
 )
 
 // Adapt prepares a client of one node for a limiter. It makes the connections that the client dials from now on
-// quiet. It returns a client with the same connections and hooks that keeps the deadlines of contexts.
+// quiet. It returns a client with the same connections and hooks that keeps the deadlines of contexts. A go-redis
+// client keeps them only if ContextTimeoutEnabled is set, and waits for seconds otherwise. Callers that make their
+// own trips (Options.Inline) must not wait that long, and a hung Redis must not tie up connections.
 func Adapt(client *redis.Client) *redis.Client {
-	quiet(client)
-	return keepDeadlines(client)
-}
-
-// keepDeadlines returns a client that keeps the deadlines of contexts. A go-redis client keeps them only if
-// ContextTimeoutEnabled is set, and waits for seconds otherwise. Callers that make their own trips
-// (Options.Inline) must not wait that long, and a hung Redis must not tie up connections.
-//
-// WithTimeout returns a client with its own copy of the options, which can be changed safely, and
-// without the hooks.
-func keepDeadlines(client *redis.Client) *redis.Client {
+	if hookedFirst(client) {
+		client.AddHook(quietHook{})
+	}
 	given := client.Options()
 	if given.ContextTimeoutEnabled {
 		return client
 	}
+	// WithTimeout returns a client with its own copy of the options, which can be changed safely, and without the
+	// hooks.
 	keeps := client.WithTimeout(given.ReadTimeout)
 	own := keeps.Options()
 	own.WriteTimeout, own.ContextTimeoutEnabled = given.WriteTimeout, true
-	keeps.AddHook(hooksOf{client})
+	keeps.AddHook(hooksOf{client: client})
 	return keeps
 }
 
 // hooksOf is a hook of a copy of a client, and runs the hooks of the original client. go-redis gives access to
 // a client's hooks only through a [redis.Conn]. No connection is taken from the pool for that Conn: commands
 // never reach it, because its last hook passes them on to the copy.
-type hooksOf struct{ client *redis.Client }
-
-// DialHook does nothing: connections are dialed by the client's pool, which runs the client's hooks.
-func (hooksOf) DialHook(next redis.DialHook) redis.DialHook { return next }
+//
+// It has no DialHook: connections are dialed by the client's pool, which runs the client's hooks.
+type hooksOf struct {
+	noHook
+	client *redis.Client
+}
 
 // ProcessHook returns a function that runs the client's hooks, and then next.
 func (h hooksOf) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
@@ -58,11 +56,10 @@ func (h hooksOf) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proce
 
 // lastHook is a hook after which no other is run.
 type lastHook struct {
+	noHook
 	process  redis.ProcessHook
 	pipeline redis.ProcessPipelineHook
 }
-
-func (h lastHook) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 func (h lastHook) ProcessHook(redis.ProcessHook) redis.ProcessHook { return h.process }
 

@@ -20,7 +20,6 @@ type batch struct {
 
 	runs   []entryRun
 	first  []int32          // the first run of releases and settlements of each key
-	heads  []int32          // the first run of other calls of each key, in order of arrival
 	loads  []load           // one per key
 	loadOf map[asking]int32 // positions in loads; unused while there is only one, because most batches are small
 	// groups says that the batch has groups. A group's entries and other entries of the same keys then keep
@@ -89,10 +88,9 @@ type entryRun struct {
 	entry    Entry
 	deadline int64 // the earliest deadline of its calls
 	latest   int64 // the latest deadline of its calls
-	head     int32 // the first of the runs with the same asking, which are put side by side
+	head     int32 // the first of the runs with the same asking or of the same group, which are put side by side
 	next     int32 // the next of them, or 0
-	ordered  bool  // for a head: its runs were appended to entries
-	at       int32 // its position in entries
+	at       int32 // its position in entries; noRun until it is appended to them
 }
 
 // asking identifies calls that are put side by side.
@@ -110,18 +108,16 @@ func (e *Entry) comesFirst() bool { return e.releases() || e.settlesHold() }
 // releases reports whether the entry releases units of a concurrency limit.
 func (e *Entry) releases() bool { return e.Operation == lua.Refund && e.Rule.slots }
 
-// join coalesces another entry of the same rule and key into this one, if possible. place is where the other's
-// part begins: for a Take the count before it, for a release the number of units before it.
-func (e *Entry) join(other *Entry) (place int64, joined bool) {
+// join coalesces another entry of the same rule and key into this one, if possible. The other's part begins at
+// this one's count, for a release at its number of units.
+func (e *Entry) join(other *Entry) (joined bool) {
 	switch {
 	case e.releases() && other.releases():
-		place = e.Cost
 		e.Cost += other.Cost
-		return place, true
+		return true
 	case e.Operation == lua.Take && other.Operation == lua.Take && e.Cost == other.Cost && e.count()+other.count() <= lua.MaxCount:
-		place = e.count()
-		e.Count = place + other.count()
-		return place, true
+		e.Count = e.count() + other.count()
+		return true
 	}
 	return e.joinHold(other)
 }
@@ -136,7 +132,7 @@ func (b *batch) reset() {
 	clear(b.runs)
 	clear(b.loads)
 	clear(b.loadOf)
-	b.entries, b.runs, b.first, b.heads, b.loads = b.entries[:0], b.runs[:0], b.first[:0], b.heads[:0], b.loads[:0]
+	b.entries, b.runs, b.first, b.loads = b.entries[:0], b.runs[:0], b.first[:0], b.loads[:0]
 	b.groups, b.work, b.mixed = false, 0, 0
 }
 
@@ -160,40 +156,30 @@ func (b *batch) add(c *call, bound *bounds) outcome {
 	if l != nil && b.addsNoWork(l, &c.entry) {
 		work = 0
 	}
-	if len(b.runs) > 0 && b.work+work > bound.work {
+	switch {
+	case len(b.runs) > 0 && b.work+work > bound.work:
+		return full
+	case l != nil && l.work+work > bound.keysWork:
+		return keysFull
+	case l != nil && b.joins(l, c, bound):
+		b.work, l.work = b.work+work, l.work+work
+		return added
+	case l != nil && l.runs >= bound.keysEntries:
+		return keysFull
+	case len(b.runs) >= bound.entries:
 		return full
 	}
-	if l != nil {
-		if l.work+work > bound.keysWork {
-			return keysFull
-		}
-		if at, place := b.joined(l, c, bound); at != noRun {
-			c.run, c.place = at, place
-			b.work += work
-			l.work += work
-			return added
-		}
-		if l.runs >= bound.keysEntries {
-			return keysFull
-		}
-	}
-	if len(b.runs) >= bound.entries {
-		return full
-	}
-	c.run, c.place = b.append(&c.entry, c.deadline), 0
-	b.work += work
 	if l == nil {
 		l = b.addLoad(who)
 	}
-	switch {
-	case l.last != noRun:
+	c.run, c.place, c.before = b.append(&c.entry, c.deadline), 0, 0
+	if l.last != noRun {
 		b.runs[l.last].next, b.runs[c.run].head = c.run, b.runs[l.last].head
-	case who.first:
+	} else if who.first {
 		b.first = append(b.first, c.run)
-	default:
-		b.heads = append(b.heads, c.run)
 	}
-	l.last, l.runs, l.work = c.run, l.runs+1, l.work+work
+	l.last, l.runs = c.run, l.runs+1
+	b.work, l.work = b.work+work, l.work+work
 	return added
 }
 
@@ -208,10 +194,9 @@ func (b *batch) addsNoWork(l *load, e *Entry) bool {
 	return n > 1 && n < lua.MaxHolds
 }
 
-// joined joins a call to a run of its key, if possible. It tries the last run, which nearly always fits. If the
-// key may have further runs, it also tries the first ones. It returns the run, or noRun, and the call's place
-// in it.
-func (b *batch) joined(l *load, c *call, bound *bounds) (at int32, place int64) {
+// joins joins a call to a run of its key, if possible. It tries the last run, which nearly always fits. If the
+// key may have further runs, it also tries the first ones.
+func (b *batch) joins(l *load, c *call, bound *bounds) bool {
 	tries := 1
 	if l.runs < bound.keysEntries {
 		tries = mostTries
@@ -224,12 +209,14 @@ func (b *batch) joined(l *load, c *call, bound *bounds) (at int32, place int64) 
 			if n := len(b.spare); n > 0 && run.entry.Hold != nil && run.entry.joined == nil {
 				run.entry.joined, b.spare = b.spare[n-1], b.spare[:n-1]
 			}
-			if place, joined := run.entry.join(&c.entry); joined {
+			place, before := run.entry.count(), run.entry.Cost
+			if run.entry.join(&c.entry) {
+				c.run, c.place, c.before = at, int32(place), before
 				run.deadline, run.latest = earliest, latest
 				if mixes {
 					b.mixed++
 				}
-				return at, place
+				return true
 			}
 		}
 		if at == l.last {
@@ -241,7 +228,7 @@ func (b *batch) joined(l *load, c *call, bound *bounds) (at int32, place int64) 
 			break
 		}
 	}
-	return noRun, 0
+	return false
 }
 
 // loadFor returns what the batch carries for a key, or nil.
@@ -282,8 +269,8 @@ func (b *batch) addGroup(c *call, bound *bounds) outcome {
 		return keysFull
 	}
 	b.work += work
-	b.groups = true            // later entries are not put before the group
-	number := len(b.heads) + 1 // distinguishes the group from the groups of other calls
+	b.groups = true           // later entries are not put before the group
+	number := len(b.runs) + 1 // distinguishes the group from the groups of other calls
 	for i := range c.group {
 		e := &c.group[i]
 		l := b.loadFor(asking{rule: e.Rule, key: e.Key})
@@ -297,9 +284,8 @@ func (b *batch) addGroup(c *call, bound *bounds) outcome {
 		}
 		if i == 0 {
 			c.run = run
-			b.heads = append(b.heads, run)
 		} else {
-			b.runs[run-1].next = run
+			b.runs[run-1].next, b.runs[run].head = run, c.run
 		}
 	}
 	return added
@@ -321,7 +307,7 @@ func (b *batch) append(e *Entry, deadline int64) int32 {
 	at := int32(len(b.runs))
 	b.runs = slices.Grow(b.runs, 1)[:at+1] // reset has cleared it
 	run := &b.runs[at]
-	run.entry, run.deadline, run.latest, run.head = *e, deadline, deadline, at
+	run.entry, run.deadline, run.latest, run.head, run.at = *e, deadline, deadline, at, noRun
 	return at
 }
 
@@ -334,16 +320,15 @@ func (b *batch) finish() {
 			b.line(b.runs[others.last].head)
 		}
 	}
-	for _, at := range b.heads {
-		if !b.runs[at].ordered {
-			b.line(at)
+	for at := range b.runs {
+		if run := &b.runs[at]; run.head == int32(at) && run.at == noRun {
+			b.line(int32(at))
 		}
 	}
 }
 
 // line appends the runs of a key to the entries, beginning with the head.
 func (b *batch) line(at int32) {
-	b.runs[at].ordered = true
 	for {
 		run := &b.runs[at]
 		run.at = int32(len(b.entries))
@@ -357,8 +342,8 @@ func (b *batch) line(at int32) {
 // answer returns the replies to a call. The call may share them with others; see Reply.share.
 func (b *batch) answer(c *call, replies []Reply) []Reply {
 	at := int(b.runs[c.run].at)
-	if apart := replies[at].apart; apart != nil {
-		return apart.of(c.place)
+	if apart := replies[at].each(); apart != nil {
+		return apart[c.place : c.place+1]
 	}
 	return replies[at : at+max(1, len(c.group))]
 }
@@ -369,9 +354,9 @@ func (b *batch) disown(c *call, replies []Reply) {
 	for i := range c.group {
 		replies[at+i].Granted = 0
 	}
-	if apart := replies[at].apart; apart != nil {
-		apart.of(c.place)[0].Granted = 0
+	if apart := replies[at].each(); apart != nil {
+		apart[c.place].Granted = 0
 	} else if c.group == nil && !c.entry.releases() { // a release's units are divided by position, see share
-		replies[at].Granted -= replies[at].share(&c.entry, c.place).Granted
+		replies[at].Granted -= replies[at].share(c).Granted
 	}
 }

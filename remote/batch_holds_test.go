@@ -120,7 +120,7 @@ func checkJoinedHolds(t *rapid.T, script *Script, client *redis.Client) {
 			e := c.entry
 			e.Key, e.name, e.holdsName = alone, "", ""
 			want := runOne(t, script, e, now)
-			got := b.answer(c, replies)[0].share(&c.entry, c.place)
+			got := b.answer(c, replies)[0].share(c)
 			if entry := &b.entries[b.runs[c.run].at]; entry.count() > 1 {
 				got.ResetAfter = want.ResetAfter // the reply has the value after the last call of the entry
 				if e.Operation == lua.Settle {
@@ -295,7 +295,7 @@ func TestLaw3ManyHoldsOfWhichFewFit(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i, c := range calls {
-			if r := b.answer(c, replies)[0].share(&c.entry, c.place); (r.Status == Allowed) != (i < fits) {
+			if r := b.answer(c, replies)[0].share(c); (r.Status == Allowed) != (i < fits) {
 				t.Fatalf("hold %d of %d, of which %d fit: %+v", i+1, all, fits, r)
 			}
 		}
@@ -350,7 +350,7 @@ func TestLaw10JoinedSettlementsGiveBackExactly(t *testing.T) {
 						next := holdEntry(joined, rule, lua.Settle, id, used[i])
 						if i == 0 {
 							all = next
-						} else if _, ok := all.joinHold(&next); !ok {
+						} else if !all.joinHold(&next) {
 							t.Fatal("two settlements of a key are not joined")
 						}
 					}
@@ -396,7 +396,7 @@ func TestLaw3JoinedSettlementsThatGiveNothingBack(t *testing.T) {
 	run(later, holdEntry(key, before, lua.Hold, 2, 4))
 	state := client.Get(t.Context(), key).Val()
 	all, usedUp := holdEntry(key, after, lua.Settle, 1, 0), holdEntry(key, after, lua.Settle, 2, 4)
-	if _, joined := all.joinHold(&usedUp); !joined {
+	if !all.joinHold(&usedUp) {
 		t.Fatal("two settlements of a key are not joined")
 	}
 	run(later, all)

@@ -45,7 +45,7 @@ func TestReleasesShareAnEntryAndComeFirst(t *testing.T) {
 		}
 		b.disown(calls[1], replies) // its caller has left, which changes nothing for the others
 		for i, c := range calls {
-			if got := b.answer(c, replies)[0].share(&c.entry, c.place); got.Granted != tc.want[i] {
+			if got := b.answer(c, replies)[0].share(c); got.Granted != tc.want[i] {
 				t.Errorf("%d held: call %d was granted %d, want %d", tc.held, i, got.Granted, tc.want[i])
 			}
 		}

@@ -180,9 +180,10 @@ func (b *Batcher) decide(c *call, within time.Duration) error {
 	if left := TimeLeft(c.ctx, within); left < within {
 		within = left
 		c.short = float64(left) < wholePart*float64(b.opt.Deadline)
-		c.ownTime = c.short && !isRest(c.ctx)
+		by, _ := decideByOf(c.ctx)
+		c.ownTime = c.short && !by.rest
 		if left < min(leastTime, b.opt.Deadline/leastTimePart) {
-			return b.late(c)
+			return c.late()
 		}
 	}
 	c.asked = localTime()
@@ -213,9 +214,9 @@ func (b *Batcher) await(c *call) error {
 	return c.err
 }
 
-// late returns the error of an unclaimed call whose deadline has passed. If the caller had set a shorter
-// deadline of its own, that is no failure of Redis.
-func (b *Batcher) late(c *call) error {
+// late returns the error of a call whose deadline has passed. If the caller had set a shorter deadline of its own,
+// that is no failure of Redis.
+func (c *call) late() error {
 	sent := c.state.Load() == callSent
 	switch {
 	case c.hurried:

@@ -21,10 +21,10 @@ type call struct {
 	resent          bool
 	work            int64 // units that the script writes one by one for it
 
-	// The place of the answer in a trip's replies, see batch: a run, and the position in its count,
-	// or 0 for a group.
-	run   int32
-	place int64
+	// The place of the answer in a trip's replies, see batch: a run, the position in its count, and the number of
+	// its units before that, which only releases and holds need. Both are 0 for the first and for a group.
+	run, place int32
+	before     int64
 
 	// The answer, which may be read after receiving from done. The replies belong to the trip; calls that share
 	// an entry share them.
@@ -86,7 +86,7 @@ func (p *callPool) release(c *call) {
 // answered stores the call's part of the answer to its one entry.
 //
 //go:noinline // so that its copies are on the stack only now, and not during the trip
-func (c *call) answered(reply *Reply) { *reply = c.replies[0].share(&c.entry, c.place) }
+func (c *call) answered(reply *Reply) { *reply = c.replies[0].share(c) }
 
 // described returns the text by which errors name the call's i-th entry.
 func (c *call) described(i int) string {

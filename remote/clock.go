@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"cmp"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -32,12 +33,12 @@ func localTimeOf(t time.Time) int64 {
 // way back, plus the possible drift of the clocks since.
 type clocks struct {
 	bySlot bool
-	// The bound of the only server, if not bySlot. It is an atomic, because it is read for each entry.
-	only atomic.Pointer[bound]
+	// The bound of the only server; if bySlot, that in ahead whose clock is furthest behind. It is an atomic,
+	// because it is read for each entry.
+	behind atomic.Pointer[bound]
 
-	mu     sync.Mutex // guards the rest
-	ahead  map[uint16]bound
-	behind bound // the bound in ahead whose clock is furthest behind
+	mu    sync.Mutex // guards the rest
+	ahead map[uint16]*bound
 }
 
 // bound is immutable.
@@ -56,7 +57,7 @@ func (b *bound) at(local int64) int64 {
 }
 
 func newClocks(bySlot bool) *clocks {
-	return &clocks{bySlot: bySlot, ahead: make(map[uint16]bound)}
+	return &clocks{bySlot: bySlot, ahead: make(map[uint16]*bound)}
 }
 
 // observe updates the bound from a reply about key: from the server's clock, and the local times at which the
@@ -65,35 +66,32 @@ func newClocks(bySlot bool) *clocks {
 // how busy this process is.
 func (c *clocks) observe(key string, server, sent, received int64) (took int64) {
 	if !c.bySlot {
-		b, took := c.only.Load().observe(server, sent, received)
+		b, took := c.behind.Load().observe(server, sent, received)
 		if b != nil {
-			c.only.Store(b) // if two goroutines store at the same moment, either bound will do
+			c.behind.Store(b) // if two goroutines store at the same moment, either bound will do
 		}
 		return took
 	}
 	slot := keySlot(key)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var known *bound
-	if b, ok := c.ahead[slot]; ok {
-		known = &b
-	}
+	known, behind := c.ahead[slot], c.behind.Load()
 	better, took := known.observe(server, sent, received)
 	if better == nil {
 		return took
 	}
-	first, wasBehind := len(c.ahead) == 0, known != nil && *known == c.behind
-	c.ahead[slot] = *better
-	if first || better.at(received) <= c.behind.at(received) {
-		c.behind = *better
-	} else if wasBehind {
-		c.behind = *better
+	c.ahead[slot] = better
+	if behind == nil || better.at(received) <= behind.at(received) {
+		behind = better
+	} else if known == behind {
+		behind = better
 		for _, b := range c.ahead {
-			if b.at(received) < c.behind.at(received) {
-				c.behind = b
+			if b.at(received) < behind.at(received) {
+				behind = b
 			}
 		}
 	}
+	c.behind.Store(behind)
 	return took
 }
 
@@ -113,20 +111,15 @@ func (b *bound) observe(server, sent, received int64) (better *bound, took int64
 // notAfter converts a local deadline to the clock of the server that holds key. If that server has not answered
 // yet, it uses the clock that is furthest behind. It returns 0 if no clock is known.
 func (c *clocks) notAfter(key string, deadline int64) int64 {
-	if !c.bySlot {
-		if b := c.only.Load(); b != nil {
-			return deadline + b.at(deadline)
-		}
+	b := c.behind.Load()
+	if c.bySlot {
+		slot := keySlot(key)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		b = cmp.Or(c.ahead[slot], b)
+	}
+	if b == nil {
 		return 0
 	}
-	slot := keySlot(key)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if b, ok := c.ahead[slot]; ok {
-		return deadline + b.at(deadline)
-	}
-	if len(c.ahead) == 0 {
-		return 0
-	}
-	return deadline + c.behind.at(deadline)
+	return deadline + b.at(deadline)
 }

@@ -27,10 +27,10 @@ const (
 // [ErrDecideBy]. This is separate from the context's deadline, which is the caller's and ends calls
 // with the caller's error. If it is applied several times, the earliest time counts.
 func DecideBy(ctx context.Context, t time.Time) context.Context {
-	if by, ok := decideByOf(ctx); ok && !t.Before(by) {
+	if by, ok := decideByOf(ctx); ok && !t.Before(by.Time) {
 		return ctx
 	}
-	return context.WithValue(ctx, decideByKey{}, t)
+	return context.WithValue(ctx, decideByKey{}, decideBy{Time: t})
 }
 
 // Rest returns a context like that of [DecideBy], where t is the end of the limiter's own deadline, of which
@@ -40,7 +40,7 @@ func Rest(ctx context.Context, t time.Time) context.Context {
 	if by, ok := decideByOf(ctx); ok && by.Sub(t) < time.Millisecond {
 		return ctx // the program's time ends no later
 	}
-	return context.WithValue(ctx, decideByKey{}, restTime(t))
+	return context.WithValue(ctx, decideByKey{}, decideBy{Time: t, rest: true})
 }
 
 // WithoutDecideBy returns a context without the time that [DecideBy] set.
@@ -54,7 +54,7 @@ func WithoutDecideBy(ctx context.Context) context.Context {
 // TimeLeft returns how much time entries with this context have, at most within. It may be negative.
 func TimeLeft(ctx context.Context, within time.Duration) time.Duration {
 	if by, ok := decideByOf(ctx); ok {
-		return min(within, time.Until(by))
+		return min(within, time.Until(by.Time))
 	}
 	return within
 }
@@ -62,30 +62,21 @@ func TimeLeft(ctx context.Context, within time.Duration) time.Duration {
 // LateBy returns [ErrDecideBy] if the time that [DecideBy] set for this context is over. Otherwise it returns
 // err, the error of a step before the entry is sent.
 func LateBy(ctx context.Context, err error) error {
-	if by, ok := decideByOf(ctx); ok && time.Until(by) <= 0 {
+	if by, ok := decideByOf(ctx); ok && time.Until(by.Time) <= 0 {
 		return errDecideByNotSent
 	}
 	return err
 }
 
-// decideByKey is the key of the time in contexts. The value is a restTime if Rest set it; nil means that no
-// time counts.
+// decideByKey is the key of the time in contexts. The value is a decideBy; nil means that no time counts.
 type decideByKey struct{}
 
-type restTime time.Time
-
-func decideByOf(ctx context.Context) (by time.Time, ok bool) {
-	switch t := ctx.Value(decideByKey{}).(type) {
-	case time.Time:
-		return t, true
-	case restTime:
-		return time.Time(t), true
-	}
-	return by, false
+type decideBy struct {
+	time.Time
+	rest bool // set by Rest
 }
 
-// isRest reports whether Rest set the time of the context.
-func isRest(ctx context.Context) bool {
-	_, ok := ctx.Value(decideByKey{}).(restTime)
-	return ok
+func decideByOf(ctx context.Context) (by decideBy, ok bool) {
+	by, ok = ctx.Value(decideByKey{}).(decideBy)
+	return by, ok
 }

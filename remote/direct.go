@@ -2,7 +2,6 @@ package remote
 
 import (
 	"context"
-	"sync"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -13,20 +12,9 @@ type directedCmd struct {
 	to *node
 }
 
-// direct adds a hook to a Cluster's client, once for each client. The hook takes directed commands to their
-// nodes, and leaves all others alone. Hooks that were added before it see every command.
-func direct(client *redis.ClusterClient) {
-	if addedOnce(&directing, client) {
-		client.AddHook(director{})
-	}
-}
-
-var directing sync.Map // true, by weak pointer to the client
-
-// director is the hook that direct adds.
-type director struct{}
-
-func (director) DialHook(next redis.DialHook) redis.DialHook { return next }
+// director is a hook of a Cluster's client. It takes directed commands to their nodes, and leaves all others alone.
+// Hooks that were added before it see every command.
+type director struct{ noHook }
 
 func (director) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {

@@ -74,28 +74,22 @@ const noClusterError = "This instance has cluster support disabled"
 
 // KindOf returns the kind of an error, which must not be nil.
 func KindOf(err error) Kind {
+	text, fromServer := serverError(err)
+	netErr, isNet := errors.AsType[net.Error](err)
 	switch {
 	case errors.Is(err, ErrNoAnswer), errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded),
 		errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted):
 		return Timeout
-	}
-	if text, ok := serverError(err); ok {
-		switch {
-		case beginsWithAny(text, authErrors):
-			return Auth
-		case beginsWithAny(text, unavailableErrors):
-			return Unavailable
-		case beginsWithAny(text, protocolErrors):
-			return Protocol
-		}
-		return Other
-	}
-	if strings.Contains(err.Error(), "redis: can't parse") || strings.Contains(err.Error(), "redis: invalid reply") {
+	case beginsWithAny(text, authErrors):
+		return Auth
+	case beginsWithAny(text, unavailableErrors):
+		return Unavailable
+	case beginsWithAny(text, protocolErrors):
 		return Protocol
-	}
-	netErr, isNet := errors.AsType[net.Error](err)
-	switch {
-	case isA[tls.RecordHeaderError](err):
+	case fromServer:
+		return Other
+	case strings.Contains(err.Error(), "redis: can't parse"), strings.Contains(err.Error(), "redis: invalid reply"),
+		isA[tls.RecordHeaderError](err):
 		return Protocol
 	case isOfCertificates(err):
 		return Auth

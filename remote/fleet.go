@@ -194,14 +194,10 @@ func (heartbeatCmd) NoRetry() bool { return true }
 // run sends a heartbeat to a node. If the node is nil or redirects, run sends the heartbeat by the Cluster's
 // client. It returns the node if that node answered.
 func (f *Fleet) run(ctx context.Context, to *node, p *place, ttl time.Duration, unsettled bool, lost []Loss) (Heard, *node, error) {
-	flag := 0
-	if unsettled {
-		flag = 1
-	}
 	heard := Heard{Sequence: f.heartbeats.Add(1)}
 	args := append([]any{"evalsha", fleetSHA, len(p.keys)}, p.keys...)
 	// The proposed generation is new each time: an earlier proposal might be the generation that was lost.
-	args = append(args, f.instance, ttl.Microseconds(), heard.Sequence, flag, rand.Text())
+	args = append(args, f.instance, ttl.Microseconds(), heard.Sequence, unsettled, rand.Text())
 	if len(lost) > mostLost {
 		lost = []Loss{{AnyRule, slices.MaxFunc(lost, func(a, b Loss) int { return cmp.Compare(a.For, b.For) }).For}}
 	}

@@ -100,7 +100,7 @@ func TestLaw9GroupsOfABatchAreAsIfAlone(t *testing.T) {
 				}
 				for i, got := range b.answer(m.call, replies) {
 					if m.group == nil {
-						got = got.share(&m.entry, m.place)
+						got = got.share(m.call)
 					}
 					if releases(m) {
 						if got.Granted != want[i].Granted {

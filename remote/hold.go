@@ -1,8 +1,6 @@
 package remote
 
 import (
-	"encoding/binary"
-	"slices"
 	"time"
 
 	"github.com/tierlimit/tierlimit/lua"
@@ -67,25 +65,23 @@ type joinedHold struct {
 	units int64
 }
 
-// joinHold coalesces two entries that hold units for the same time, or two that settle holds. place is where
-// the other's part begins: in a Hold the number of units before it, in a Settle its position.
-func (e *Entry) joinHold(other *Entry) (place int64, joined bool) {
-	place = e.count()
+// joinHold coalesces two entries that hold units for the same time, or two that settle holds.
+func (e *Entry) joinHold(other *Entry) (joined bool) {
+	count := e.count()
 	settles := e.settlesHold() && other.settlesHold()
 	holds := e.Operation == lua.Hold && other.Operation == lua.Hold && e.Hold.Life == other.Hold.Life
-	if place >= lua.MaxHolds || !settles && !holds {
-		return 0, false
+	if count >= lua.MaxHolds || !settles && !holds {
+		return false
 	}
-	if place == 1 {
+	if count == 1 {
 		e.joined = append(e.joined, joinedHold{e.Hold.ID, e.Cost})
 	}
 	e.joined = append(e.joined, joinedHold{other.Hold.ID, other.Cost})
-	e.Count = place + 1
+	e.Count = count + 1
 	if holds {
-		place = e.Cost
 		e.Cost += other.Cost
 	}
-	return place, true
+	return true
 }
 
 // mixes reports whether other, if it joined, would be a hold with another cost than this entry's last hold.
@@ -110,35 +106,18 @@ func (e *Entry) alone(i int) Entry {
 // settlesHold reports whether the entry settles a hold.
 func (e *Entry) settlesHold() bool { return e.Operation == lua.Settle && e.Hold.ID != 0 }
 
-// packJoined appends the joined holds of an entry in the script's format.
-func (e *Entry) packJoined(packed []byte) []byte {
-	for _, h := range e.joined {
-		packed = appendInt(binary.BigEndian.AppendUint64(packed, h.id), h.units, 7)
-	}
-	return packed
-}
-
-// apart has a reply for each hold of an entry of which not all holds were made, and for each the number of
-// units in the holds before it.
-type apart struct {
-	replies []Reply
-	before  []int64
-}
-
 // decodeApart decodes the answers to such an entry. It returns their total length in bytes, or 0 if one is
 // invalid.
 func (r *Reply) decodeApart(e *Entry, text string) (used int) {
-	n, before := len(e.joined), int64(0)
-	*r = Reply{apart: &apart{make([]Reply, n), make([]int64, n)}}
-	for i := range n {
-		own, one := &r.apart.replies[i], e.alone(i)
-		length := own.decode(&one, text[used:])
+	apart := make([]Reply, len(e.joined))
+	*r = Reply{apart: &apart}
+	for i := range apart {
+		one := e.alone(i)
+		length := apart[i].decode(&one, text[used:])
 		if length == 0 {
 			return 0
 		}
 		used += length
-		r.apart.before[i] = before
-		before += one.Cost
 	}
 	return used
 }
@@ -148,23 +127,7 @@ func (r *Reply) each() []Reply {
 	if r.apart == nil {
 		return nil
 	}
-	return r.apart.replies
-}
-
-// of returns the reply to the hold that has the given number of units before it.
-func (a *apart) of(before int64) []Reply {
-	i, _ := slices.BinarySearch(a.before, before)
-	return a.replies[i : i+1]
-}
-
-// decodeSettled decodes the answer to a Settle or Extend into the reply.
-func (r *Reply) decodeSettled(e *Entry, outcome, told int64) {
-	r.settled(outcome)
-	if e.Operation == lua.Settle {
-		r.Granted = told
-	} else {
-		r.Life = microseconds(told)
-	}
+	return *r.apart
 }
 
 // settled sets Status and Fitted: they say whether Redis knew the hold, and whether it had already been given

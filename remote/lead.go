@@ -47,17 +47,16 @@ func (b *Batcher) enqueue(c *call) (lead, others bool, err error) {
 	}
 	b.queue.add(c)
 	if !b.mayStart() {
-		b.setReaper(c)
+		b.setReaper(c.due(c.asked))
 		return false, false, nil
 	}
 	b.start()
+	others = b.last.calls > 1
 	if c.lead() {
-		return true, b.last.calls > 1, nil
+		return true, others, nil
 	}
-	b.setReaper(c)
-	if !b.elect() {
-		go b.lead(nil, b.last.calls > 1)
-	}
+	b.setReaper(c.due(c.asked))
+	b.elect(others)
 	return false, false, nil
 }
 
@@ -108,26 +107,23 @@ func (b *Batcher) start() {
 }
 
 // elect chooses one of the waiting callers to lead a trip that may start: the one that came last, because it
-// has the most time left. It returns false if none of them may lead. The lock is held.
-func (b *Batcher) elect() bool {
+// has the most time left. If none of them may lead, a separate goroutine does. The lock is held.
+func (b *Batcher) elect(others bool) {
 	for i := b.queue.len() - 1; i >= 0; i-- {
 		if c := b.queue.calls[i]; c.lead() {
 			c.elected = true
 			c.done <- struct{}{}
-			return true
+			return
 		}
 	}
-	return false
+	go b.lead(nil, others)
 }
 
 // startNext starts a trip for the waiting calls, if one may start. The lock is held.
 func (b *Batcher) startNext() {
-	if b.queue.len() == 0 || !b.mayStart() {
-		return
-	}
-	b.start()
-	if !b.elect() {
-		go b.lead(nil, true)
+	if b.queue.len() > 0 && b.mayStart() {
+		b.start()
+		b.elect(true)
 	}
 }
 
@@ -139,10 +135,6 @@ func (b *Batcher) lead(leader *call, others bool) {
 		b.awaitOthers()
 	}
 	now := localTime()
-	if leader != nil && leader.deadline-now < b.opt.Deadline.Microseconds()/2 {
-		b.resign(leader)
-		return
-	}
 	t := b.load(leader, now)
 	hasPlace := len(t.calls) == 0 || b.run(t, now)
 	b.mu.Lock()
@@ -157,22 +149,11 @@ func (b *Batcher) lead(leader *call, others bool) {
 	}
 }
 
-// resign gives up the lead of a caller that has little time left, so that another caller can lead. Otherwise
-// the trip and all calls on it would have no more time than that caller.
-func (b *Batcher) resign(leader *call) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	leader.mayLead = false
-	b.follow(leader)
-	b.inFlight--
-	b.startNext()
-}
-
 // follow lets a caller that has led a trip wait like the others again, unless its call is answered. The call is
 // in the queue, or on another trip, which may end later than the call's deadline. The lock is held.
 func (b *Batcher) follow(leader *call) {
 	if leader.follow(); !leader.claimed() {
-		b.setReaper(leader)
+		b.setReaper(leader.due(leader.asked))
 	}
 }
 

@@ -145,7 +145,7 @@ func TestALibraryIsLoadedOnceItCanBe(t *testing.T) {
 // does not mean that the server cannot have a library.
 func TestLaw7LoadingTheLibraryTakesNoLongerThanTheContext(t *testing.T) {
 	script := NewScript(redistest.Start(t).Client(t))
-	script.checked.Store(true) // the library is missing nevertheless, as after FUNCTION FLUSH
+	script.known.Store(&script.library) // the library is missing nevertheless, as after FUNCTION FLUSH
 	began, hung := make(chan struct{}), make(chan struct{})
 	defer close(hung)
 	go script.load.Do(script.library.verb, func() (any, error) {
@@ -164,8 +164,8 @@ func TestLaw7LoadingTheLibraryTakesNoLongerThanTheContext(t *testing.T) {
 	}()
 	select {
 	case err := <-failed:
-		if err == nil || KindOf(err) != Timeout || script.plain.Load() {
-			t.Errorf("%v; without the library from now on: %v", err, script.plain.Load())
+		if err == nil || KindOf(err) != Timeout || script.known.Load() == &script.script {
+			t.Errorf("%v; without the library from now on: %v", err, script.known.Load() == &script.script)
 		}
 	case <-time.After(20 * time.Second):
 		t.Fatal("not over after 20 s")

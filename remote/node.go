@@ -68,7 +68,12 @@ func (n *node) withoutHeld() *node { return &node{client: n.client, cluster: n.c
 // new connection is not closed.
 func (n *node) deliver(ctx context.Context, cmds []redis.Cmder) error {
 	for {
-		err := n.deliverOnce(ctx, cmds)
+		var err error
+		if n.held.client == nil {
+			err = send(ctx, n.client, cmds)
+		} else {
+			err = n.held.send(ctx, cmds)
+		}
 		if !wasNotSent(err) {
 			return err
 		}
@@ -81,13 +86,6 @@ func (n *node) deliver(ctx context.Context, cmds []redis.Cmder) error {
 // end of the stream.
 func wasNotSent(err error) bool {
 	return errors.Is(err, quietconn.ErrClosedIdle) || errors.Is(err, io.EOF) && strings.Contains(err.Error(), "pipeline push drain: ")
-}
-
-func (n *node) deliverOnce(ctx context.Context, cmds []redis.Cmder) error {
-	if n.held.client == nil {
-		return send(ctx, n.client, cmds)
-	}
-	return n.held.send(ctx, cmds)
 }
 
 // nodes finds the masters of a Cluster.

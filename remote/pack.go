@@ -2,27 +2,34 @@ package remote
 
 import (
 	"encoding/binary"
+	"slices"
 
 	"github.com/tierlimit/tierlimit/lua"
 )
 
 // pack writes the script's packed argument for a batch; frame.lua describes it.
 func pack(entries []Entry, clock int64) []byte {
-	packed := make([]byte, 0, 16+2*lua.RuleBytes+len(entries)*8)
-	base := earliest(entries)
-	packed = appendInt(packed, clock, 7)
-	packed = appendInt(packed, base, 7)
-
-	// Each rule is written once, however many entries use it.
+	base := int64(0) // the earliest not-after of the entries, or 0 if no entry has one
+	// Each rule is written once, however many entries use it. Batches have few different rules, so a linear search
+	// is fastest.
 	var few [4]*Rule
 	rules := few[:0]
-	packed = append(packed, 0, 0) // the number of rules, set below
-	count := packed[len(packed)-2:]
-	numbers := make([]uint16, len(entries))
+	numbers := make([]uint16, len(entries)) // each entry's rule: its place in the list, counted from 1
 	for i := range entries {
-		rules, numbers[i] = numberOf(rules, entries[i].Rule)
+		e := &entries[i]
+		if e.NotAfter > 0 && (base == 0 || e.NotAfter < base) {
+			base = e.NotAfter
+		}
+		at := slices.Index(rules, e.Rule)
+		if at < 0 {
+			at, rules = len(rules), append(rules, e.Rule)
+		}
+		numbers[i] = uint16(at + 1)
 	}
-	appendInt(count[:0], int64(len(rules)), 2)
+	packed := make([]byte, 0, 16+2*lua.RuleBytes+len(entries)*8)
+	packed = appendInt(packed, clock, 7)
+	packed = appendInt(packed, base, 7)
+	packed = appendInt(packed, int64(len(rules)), 2)
 	for _, rule := range rules {
 		packed = append(packed, rule.at(clock)[:]...)
 	}
@@ -43,28 +50,6 @@ func packSingle(e *Entry) []byte {
 	return e.pack(appendInt(make([]byte, 0, size), e.NotAfter, 7), 1, e.NotAfter, false)
 }
 
-// earliest returns the earliest not-after of the entries, or 0 if no entry has one.
-func earliest(entries []Entry) (base int64) {
-	for i := range entries {
-		if t := entries[i].NotAfter; t > 0 && (base == 0 || t < base) {
-			base = t
-		}
-	}
-	return base
-}
-
-// numberOf returns the rule's place in the list, counted from 1; a new rule is appended. Batches
-// have few different rules, so a linear search is fastest.
-func numberOf(rules []*Rule, rule *Rule) ([]*Rule, uint16) {
-	for i, r := range rules {
-		if r == rule {
-			return rules, uint16(i + 1)
-		}
-	}
-	rules = append(rules, rule)
-	return rules, uint16(len(rules))
-}
-
 func (e *Entry) pack(packed []byte, rule uint16, base int64, sameKey bool) []byte {
 	form, cost, charges := e.Operation, e.Cost, []Charge(nil)
 	if form == lua.Charge {
@@ -74,34 +59,29 @@ func (e *Entry) pack(packed []byte, rule uint16, base int64, sameKey bool) []byt
 	if form >= 8 {
 		form += lua.FurtherOperation - 8
 	}
-	short := cost
 	if sameKey {
 		form |= lua.SameKey
-	}
-	if e.Group != 0 {
-		form |= lua.HasGroup
-	}
-	if cost > 255 {
-		form |= lua.LongCost
-		short = 0
-	}
-	if e.count() > 1 {
-		form |= lua.HasCount
 	}
 	after := int64(lua.NoNotAfter)
 	if e.NotAfter > 0 {
 		after = min((e.NotAfter-base)/lua.NotAfterStep, lua.NoNotAfter-1) // rounded down: early rather than late
 	}
-	packed = append(packed, byte(form), byte(rule>>8), byte(rule), byte(after>>8), byte(after), byte(short))
-	if form&lua.HasGroup != 0 {
+	at := len(packed)
+	packed = append(packed, 0, byte(rule>>8), byte(rule), byte(after>>8), byte(after), byte(cost))
+	if e.Group != 0 {
+		form |= lua.HasGroup
 		packed = appendInt(packed, int64(e.Group), 2)
 	}
-	if form&lua.LongCost != 0 {
+	if cost > 255 {
+		form |= lua.LongCost
+		packed[at+5] = 0
 		packed = appendInt(packed, cost, 7)
 	}
-	if form&lua.HasCount != 0 {
+	if e.count() > 1 {
+		form |= lua.HasCount
 		packed = appendInt(packed, e.Count, 3)
 	}
+	packed[at] = byte(form) // with the flags set above
 	if e.Operation == lua.Refund {
 		packed = appendInt(packed, e.Charged, 7)
 		packed = appendInt(packed, e.Stamp, 7)
@@ -118,7 +98,10 @@ func (e *Entry) pack(packed []byte, rule uint16, base int64, sameKey bool) []byt
 	}
 	if e.Operation >= lua.Hold {
 		packed = binary.BigEndian.AppendUint64(packed, e.Hold.ID)
-		packed = e.packJoined(appendInt(packed, e.Hold.Life.Microseconds(), 7))
+		packed = appendInt(packed, e.Hold.Life.Microseconds(), 7)
+		for _, h := range e.joined {
+			packed = appendInt(binary.BigEndian.AppendUint64(packed, h.id), h.units, 7)
+		}
 	}
 	if e.Operation == lua.Charge {
 		packed = appendInt(packed, e.Sequence, 7)

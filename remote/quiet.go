@@ -13,30 +13,33 @@ import (
 	"github.com/tierlimit/tierlimit/internal/quietconn"
 )
 
-// quiet makes the connections that a client dials from now on quiet, see [quietconn.Dialer]. Connections with
-// TLS stay as they are. So does each connection that the client's own Dialer returns as a type other than
-// *net.TCPConn or *net.UnixConn.
-func quiet(client *redis.Client) {
-	if addedOnce(&quieting, client) {
-		client.AddHook(quietHook{})
-	}
-}
+// hooked has the clients that got their hook: quietHook those of one node, director those of a Cluster.
+var hooked sync.Map // true, by weak pointer to the client
 
-var quieting sync.Map // true, by weak pointer to the client
-
-// addedOnce adds a client to the set of added ones, and reports whether it was not in the set yet. It does not
-// keep the client from being garbage-collected.
-func addedOnce[Client any](added *sync.Map, client *Client) bool {
+// hookedFirst adds a client to the hooked ones, and reports whether it was not among them yet. It does not keep the
+// client from being garbage-collected.
+func hookedFirst[Client any](client *Client) bool {
 	key := weak.Make(client)
-	if _, before := added.LoadOrStore(key, true); before {
+	if _, before := hooked.LoadOrStore(key, true); before {
 		return false
 	}
-	runtime.AddCleanup(client, func(key weak.Pointer[Client]) { added.Delete(key) }, key)
+	runtime.AddCleanup(client, func(key weak.Pointer[Client]) { hooked.Delete(key) }, key)
 	return true
 }
 
-// quietHook is a hook that makes dialed connections quiet.
-type quietHook struct{}
+// noHook is a hook that changes nothing.
+type noHook struct{}
+
+func (noHook) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (noHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+func (noHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// quietHook is a hook that makes dialed connections quiet, see [quietconn.Dialer]. Connections with TLS stay as they
+// are. So does each connection that the client's own Dialer returns as a type other than *net.TCPConn or
+// *net.UnixConn.
+type quietHook struct{ noHook }
 
 func (quietHook) DialHook(next redis.DialHook) redis.DialHook {
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
@@ -46,12 +49,6 @@ func (quietHook) DialHook(next redis.DialHook) redis.DialHook {
 		}
 		return quietconn.Client(conn), nil
 	}
-}
-
-func (quietHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
-
-func (quietHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
-	return next
 }
 
 const (

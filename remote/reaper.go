@@ -1,6 +1,9 @@
 package remote
 
-import "time"
+import (
+	"math"
+	"time"
+)
 
 // The reaper ends calls, sent or not, whose deadline has passed or whose context was canceled, and trips that
 // take too long. One timer does that for all callers of the batcher, so that each caller waits only for its
@@ -19,16 +22,16 @@ const (
 	reapPart = 4
 )
 
-// setReaper sets the timer for a call, unless it already fires in time. The lock is held.
-func (b *Batcher) setReaper(c *call) {
-	at := c.deadline
-	if c.ctx.Done() != nil {
-		at = min(at, c.asked+lookEvery.Microseconds())
+// due returns when the reaper must look at the call, if it did so last at the given local time.
+func (c *call) due(looked int64) int64 {
+	if c.ctx.Done() == nil {
+		return c.deadline
 	}
-	b.setReaperAt(at)
+	return min(c.deadline, looked+lookEvery.Microseconds())
 }
 
-func (b *Batcher) setReaperAt(at int64) {
+// setReaper sets the timer, unless it already fires in time. The lock is held.
+func (b *Batcher) setReaper(at int64) {
 	if b.reapAt > 0 && b.reapAt <= at {
 		return
 	}
@@ -42,8 +45,7 @@ func (b *Batcher) reap() {
 	defer b.mu.Unlock()
 	now := localTime()
 	b.reapAt = 0
-	next := now + time.Hour.Microseconds()
-	nothing := next
+	next := int64(math.MaxInt64)
 	reap := func(calls []*call, leader *call) {
 		for _, c := range calls {
 			if state := c.state.Load(); state == callClaimed || state == callLeading || c == leader && c.deadline > now {
@@ -51,14 +53,11 @@ func (b *Batcher) reap() {
 			}
 			switch {
 			case c.deadline <= now:
-				c.fail(b.late(c))
+				c.fail(c.late())
 			case c.ctx.Err() != nil:
 				c.fail(ended(c.ctx.Err()))
 			default:
-				next = min(next, c.deadline)
-				if c.ctx.Done() != nil {
-					next = min(next, now+lookEvery.Microseconds())
-				}
+				next = min(next, c.due(now))
 			}
 		}
 	}
@@ -82,8 +81,8 @@ func (b *Batcher) reap() {
 	}
 	b.reaped = localTime()
 	b.reaped += min(reapPart*(b.reaped-now), lookEvery.Microseconds())
-	if next < nothing {
-		b.setReaperAt(next)
+	if next < math.MaxInt64 {
+		b.setReaper(next)
 	}
 }
 
@@ -98,7 +97,7 @@ func (b *Batcher) giveUp(t *trip, now int64) {
 	b.remove(t)
 	t.givenUp = true
 	for _, c := range t.calls { // calls that boarded just after the trip had started have a little time left
-		c.fail(b.late(c))
+		c.fail(c.late())
 	}
 	b.failed, b.slow = true, true
 	if b.stuck < maxStuck {

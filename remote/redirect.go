@@ -31,22 +31,22 @@ func (r *run) redirected() (again []int) {
 // The client may take longer than ctx lasts: then it is left behind with copies of the entries, and the parts
 // get an error.
 func (r *run) sendByCluster(ctx context.Context, which []int, by invocation) {
-	cmds, own := make([]redis.Cmder, len(which)), make([]chargeCmd, len(which))
+	cmds := make([]redis.Cmder, len(which))
 	for j, i := range which {
 		p := &r.parts[i]
 		entries := slices.Clone(p.entries)
 		r.script.nodes.expireAnywhere(entries, r.from)
 		p.redirected = true
-		own[j] = command(ctx, entries, r.clock, by)
-		cmds[j] = own[j]
+		p.cmd = command(ctx, entries, r.clock, by)
+		cmds[j] = p.cmd
 	}
 	r.script.nodes.changed.Store(true)
-	returned := r.script.nodes.detached.run(ctx, func() { _ = send(ctx, r.script.client, cmds) })
-	for j, i := range which {
-		if r.cmds[i] = own[j]; !returned {
-			r.cmds[i] = chargeCmd{redis.NewStringCmd(ctx)}
-			r.cmds[i].SetErr(context.DeadlineExceeded)
-		}
+	if r.script.nodes.detached.run(ctx, func() { _ = send(ctx, r.script.client, cmds) }) {
+		return
+	}
+	for _, i := range which {
+		r.parts[i].cmd = chargeCmd{redis.NewStringCmd(ctx)}
+		r.parts[i].cmd.SetErr(context.DeadlineExceeded)
 	}
 }
 

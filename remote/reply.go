@@ -52,44 +52,33 @@ type Reply struct {
 
 	outcomes string // of a Settle with a count: one byte for each settlement
 	units    int64  // of a Hold with a count, if all holds were made: their units in total
-	apart    *apart // of a Hold with a count, if not all were made; the fields above are then meaningless
+	// of a Hold with a count, if not all were made: a reply for each. The fields above are then meaningless. It is a
+	// pointer so that replies can be compared.
+	apart *[]Reply
 }
 
-// share returns the answer to one of the calls that share an entry. e is that call's own entry. i, from 0, is
-// the call's position in the count, or for a release or hold the number of its first unit. The answers equal
-// those to calls made one by one, except that ResetAfter is that of the last call.
-func (r *Reply) share(e *Entry, i int64) Reply {
-	own := *r
-	if e.Operation == lua.Refund && e.releases() {
-		own.Granted = min(max(0, r.Granted-i), e.Cost)
-		return own
-	}
-	if r.Err != nil || r.Status > Allowed {
-		return own // nothing to share
-	}
-	switch e.Operation {
-	case lua.Take:
-	case lua.Hold:
-		if r.units > 0 {
-			own.Fitted, own.Granted, own.units = 1, e.Cost, 0
-			own.Remaining = r.Remaining + r.units - i - e.Cost
+// share returns the answer to one of the calls that share an entry. The answers equal those to calls made one by
+// one, except that ResetAfter is that of the last call.
+func (r *Reply) share(c *call) Reply {
+	own, e, place := *r, &c.entry, int64(c.place)
+	switch {
+	case e.releases():
+		own.Granted = min(max(0, r.Granted-c.before), e.Cost)
+	case r.Err != nil || r.Status > Allowed: // nothing to share
+	case e.Operation == lua.Take:
+		own.Fitted = min(max(0, r.Fitted-place), e.count())
+		own.Granted = own.Fitted * e.Cost
+		if own.Fitted == e.count() {
+			own.Status = Allowed
+			own.Remaining = r.Remaining + (r.Fitted-place-own.Fitted)*e.Cost
+			own.RetryAfter, own.NextAfter = 0, 0
 		}
-		return own
-	case lua.Settle:
-		if r.outcomes != "" {
-			own.settled(int64(r.outcomes[i]))
-			own.Granted, own.outcomes = 0, "" // the reply has only the sum of units given back or charged
-		}
-		return own
-	default:
-		return own
-	}
-	own.Fitted = min(max(0, r.Fitted-i), e.count())
-	own.Granted = own.Fitted * e.Cost
-	if own.Fitted == e.count() {
-		own.Status = Allowed
-		own.Remaining = r.Remaining + (r.Fitted-i-own.Fitted)*e.Cost
-		own.RetryAfter, own.NextAfter = 0, 0
+	case e.Operation == lua.Hold && r.units > 0:
+		own.Fitted, own.Granted, own.units = 1, e.Cost, 0
+		own.Remaining = r.Remaining + r.units - c.before - e.Cost
+	case e.Operation == lua.Settle && r.outcomes != "":
+		own.settled(int64(r.outcomes[place]))
+		own.Granted, own.outcomes = 0, "" // the reply has only the sum of units given back or charged
 	}
 	return own
 }
@@ -143,44 +132,40 @@ func (r *Reply) decode(e *Entry, text string) (used int) {
 	if len(text) == 0 {
 		return 0
 	}
-	switch kind := text[0]; {
-	case kind == lua.AnswerNumbers:
+	kind := text[0]
+	if kind == lua.AnswerNumbers {
 		used = r.decodeNumbers(e, text)
 		if e.Operation == lua.Hold && len(e.joined) > 0 && r.Fitted < e.count() {
 			used = r.decodeApart(e, text)
 		}
 		return used
+	}
+	// All other answers are those of the fast path, and say that all was allowed.
+	r.Status, r.Fitted = Allowed, e.count()
+	r.granted(e)
+	switch {
 	case kind == lua.AnswerAllowed && len(text) >= 1+2*timeBytes:
-		r.allowed(e)
 		r.Remaining = readInt(text, 1, timeBytes)
 		r.ResetAfter = microseconds(readInt(text, 1+timeBytes, timeBytes))
 		return 1 + 2*timeBytes
 	case kind == lua.TagGCRA && len(text) >= gcraBytes && e.Rule.isGCRA():
-		r.allowedByGCRA(e, text, 0)
+		r.decodeGCRA(e, text, 0)
 		return gcraBytes
 	case kind == lua.AnswerWithParts && len(text) > gcraPartsBytes && e.Rule.isGCRA():
-		r.allowedByGCRA(e, text[1:], readInt(text, 1+gcraBytes, gcraPartsBytes-gcraBytes))
+		r.decodeGCRA(e, text[1:], readInt(text, 1+gcraBytes, gcraPartsBytes-gcraBytes))
 		return 1 + gcraPartsBytes
 	case kind == lua.TagFixedWindow && len(text) >= fixedBytes:
-		r.allowed(e)
 		r.Clock = readInt(text, 1, timeBytes)
 		r.Remaining = e.Rule.quota - readInt(text, fixedBytes-6, 6)
 		r.ResetAfter = microseconds(readInt(text, 15, timeBytes) - r.Clock)
 		return fixedBytes
 	case (kind == lua.TagLog || kind == lua.TagLongLog) && len(text) >= ringBytes:
-		r.allowed(e)
 		r.Clock = readInt(text, 1, timeBytes)
 		r.Remaining = e.Rule.quota - readInt(text, ringBytes-4, 4)
 		r.ResetAfter = e.Rule.window
 		return ringBytes
 	}
 	return 0
-}
-
-// allowed sets the fields that all answers of the fast path share.
-func (r *Reply) allowed(e *Entry) {
-	r.Status, r.Fitted = Allowed, e.count()
-	r.granted(e)
 }
 
 // granted computes the number of units from the number of decisions that fitted.
@@ -191,9 +176,8 @@ func (r *Reply) granted(e *Entry) {
 	}
 }
 
-// allowedByGCRA decodes a GCRA state: a header (15 bytes) and the arrival time (7).
-func (r *Reply) allowedByGCRA(e *Entry, state string, part int64) {
-	r.allowed(e)
+// decodeGCRA decodes a GCRA state: a header (15 bytes) and the arrival time (7).
+func (r *Reply) decodeGCRA(e *Entry, state string, part int64) {
 	now := readInt(state, 1, timeBytes)
 	s := gcra.State{TAT: readInt(state, 15, timeBytes), Part: part}
 	r.Clock = now
@@ -251,7 +235,11 @@ func (r *Reply) decodeNumbers(e *Entry, text string) (used int) {
 		if count < 5 {
 			return 0
 		}
-		r.decodeSettled(e, outcome, number(4))
+		if r.settled(outcome); e.Operation == lua.Settle {
+			r.Granted = number(4)
+		} else {
+			r.Life = microseconds(number(4))
+		}
 		if n := len(e.joined); n > 0 {
 			if len(text) < used+n {
 				return 0

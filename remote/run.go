@@ -15,14 +15,13 @@ type run struct {
 	from   *node // the node that redirected parts; nil: none did
 	parts  []part
 	clock  int64
-	cmds   []chargeCmd
 }
 
-// part has the entries of one command, and their positions in the batch. The positions are nil if the part is
-// the whole batch.
+// part has the entries of one command, and their positions in the batch.
 type part struct {
 	entries   []Entry
 	positions []int
+	cmd       chargeCmd // as it was sent last
 	// redirected means that the Cluster's client sent the part. That client follows redirections, so it is not
 	// known which node answered.
 	redirected bool
@@ -45,16 +44,17 @@ func (r *run) send(ctx context.Context, which []int, by invocation) {
 	}
 	cmds := make([]redis.Cmder, len(which))
 	for j, i := range which {
-		r.cmds[i] = command(ctx, r.parts[i].entries, r.clock, by)
-		cmds[j] = r.cmds[i]
+		p := &r.parts[i]
+		p.cmd = command(ctx, p.entries, r.clock, by)
+		cmds[j] = p.cmd
 	}
 	_ = r.node.send(ctx, cmds...)
 }
 
 // failed returns the parts whose command failed with an error for which as returns true.
 func (r *run) failed(as func(error) bool) (parts []int) {
-	for i, cmd := range r.cmds {
-		if err := cmd.Err(); err != nil && as(err) {
+	for i := range r.parts {
+		if err := r.parts[i].cmd.Err(); err != nil && as(err) {
 			parts = append(parts, i)
 		}
 	}
@@ -66,11 +66,11 @@ func (r *run) failed(as func(error) bool) (parts []int) {
 // of its own. The entries of a group stay together, and fail while their keys are split. So does a lease, which
 // has two keys; other entries are not affected. divideTorn returns the parts to send again.
 func (r *run) divideTorn() (again []int) {
-	for i, cmd := range r.cmds {
-		if !redis.HasErrorPrefix(cmd.Err(), "TRYAGAIN") {
+	for i := range r.parts { // without those that are appended
+		torn := r.parts[i]
+		if !redis.HasErrorPrefix(torn.cmd.Err(), "TRYAGAIN") {
 			continue
 		}
-		torn := r.parts[i]
 		pieces := grouped(len(torn.entries), func(j int) any {
 			switch e := &torn.entries[j]; {
 			case e.Group != 0:
@@ -93,7 +93,6 @@ func (r *run) divideTorn() (again []int) {
 		for _, piece := range pieces[1:] {
 			again = append(again, len(r.parts))
 			r.parts = append(r.parts, torn.some(piece))
-			r.cmds = append(r.cmds, chargeCmd{})
 		}
 	}
 	return again
@@ -172,31 +171,26 @@ func (r *run) replies(entries int) ([]Reply, error) {
 	replies := make([]Reply, entries)
 	failed := 0
 	var err error
-	for i, cmd := range r.cmds {
-		p := &r.parts[i]
-		partErr := p.read(cmd, replies)
-		if partErr != nil {
+	for i := range r.parts {
+		if partErr := r.parts[i].read(replies); partErr != nil {
 			failed++
 			if err == nil || MayHaveRun(partErr) {
 				err = partErr
 			}
 		}
 	}
-	if failed == len(r.cmds) {
+	if failed == len(r.parts) {
 		return nil, err
 	}
 	return replies, nil
 }
 
 // read puts the part's replies into their places. If the part failed, each reply has its error.
-func (p *part) read(cmd chargeCmd, replies []Reply) error {
-	own := replies
-	if p.positions != nil {
-		own = make([]Reply, len(p.entries))
-	}
-	err := withoutArguments(cmd.Err())
+func (p *part) read(replies []Reply) error {
+	own := make([]Reply, len(p.entries))
+	err := withoutArguments(p.cmd.Err())
 	if err == nil {
-		err = decode(cmd.Val(), p.entries, own)
+		err = decode(p.cmd.Val(), p.entries, own)
 	}
 	for i := range own {
 		if err != nil {
@@ -208,9 +202,7 @@ func (p *part) read(cmd chargeCmd, replies []Reply) error {
 				own[i].each()[j].Clock = 0
 			}
 		}
-		if p.positions != nil {
-			replies[p.positions[i]] = own[i]
-		}
+		replies[p.positions[i]] = own[i]
 	}
 	return err
 }

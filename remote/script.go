@@ -25,11 +25,11 @@ type Script struct {
 
 	library form
 	script  form
-	// checked is set once the server is known to have our library, and not a different one of the same name.
-	// plain is set permanently once libraries prove to be unavailable.
-	checked, plain atomic.Bool
-	load           singleflight.Group
-	foreign        func(error)
+	// known is the library once the server is known to have it, and not a different one of the same name. It is
+	// the script, permanently, once libraries prove to be unavailable. Otherwise it is nil.
+	known   atomic.Pointer[form]
+	load    singleflight.Group
+	foreign func(error)
 }
 
 // ErrForeignLibrary means that a server has a function library with the Script's name but other code.
@@ -64,7 +64,9 @@ func NewScript(client redis.UniversalClient) *Script {
 	_, oneNode := client.(*redis.Client)
 	if cluster, ok := client.(*redis.ClusterClient); ok {
 		s.nodes.cluster = cluster
-		direct(cluster)
+		if hookedFirst(cluster) {
+			cluster.AddHook(director{})
+		}
 	} else {
 		s.only = &node{client: client, clocks: newClocks(!oneNode)}
 	}
@@ -167,7 +169,7 @@ func (s *Script) OnForeignLibrary(f func(error)) { s.foreign = f }
 
 // withoutLibrary switches to EVALSHA; why is the reason.
 func (s *Script) withoutLibrary(why error) {
-	if !s.plain.Swap(true) && errors.Is(why, ErrForeignLibrary) && s.foreign != nil {
+	if s.known.Swap(&s.script) != &s.script && errors.Is(why, ErrForeignLibrary) && s.foreign != nil {
 		s.foreign(why)
 	}
 }
@@ -175,11 +177,8 @@ func (s *Script) withoutLibrary(why error) {
 // form returns the way to run the script now. Before the library is first used, it is loaded, or, if the server
 // already has a library of that name, compared with that library.
 func (s *Script) form(ctx context.Context) *form {
-	switch {
-	case s.plain.Load():
-		return &s.script
-	case s.checked.Load():
-		return &s.library
+	if f := s.known.Load(); f != nil {
+		return f
 	}
 	err := s.loadForm(ctx, &s.library)
 	if err == nil {
@@ -208,58 +207,56 @@ func (s *Script) Run(ctx context.Context, entries []Entry, clock int64) ([]Reply
 
 // run implements Run for entries whose keys are on node n. A nil n means several nodes, or an unknown one.
 func (s *Script) run(ctx context.Context, n *node, entries []Entry, clock int64) ([]Reply, error) {
-	if n != nil && (!s.bySlot.Load() || len(entries) == 1) {
-		return s.runPart(ctx, n, entries, clock)
+	if n == nil || s.bySlot.Load() && len(entries) > 1 {
+		return s.runParts(ctx, n, split(entries), nil, len(entries), clock)
 	}
-	return s.runParts(ctx, n, nil, split(entries), len(entries), clock)
-}
-
-// runPart implements run for entries that one call of the script can decide together.
-func (s *Script) runPart(ctx context.Context, n *node, entries []Entry, clock int64) ([]Reply, error) {
+	// One call of the script can decide all entries.
 	form := s.form(ctx)
 	cmd := command(ctx, entries, clock, form.call)
-	switch err := n.send(ctx, cmd); {
-	case err == nil:
+	err := n.send(ctx, cmd)
+	if err == nil {
 		replies := make([]Reply, len(entries))
 		if err := decode(cmd.Val(), entries, replies); err != nil {
 			return nil, err
 		}
 		return replies, nil
-	case form.isMissing(err), form.isRefused(err):
-		return s.runParts(ctx, n, nil, []part{{entries: entries}}, len(entries), clock)
-	case s.only == nil && isRedirected(err):
-		return s.runParts(ctx, nil, n, []part{{entries: entries}}, len(entries), clock)
-	case redis.HasErrorPrefix(err, "CROSSSLOT"): // the server is a node of a Cluster; nothing ran
-		s.DivideBySlot()
-		return s.runParts(ctx, n, nil, split(entries), len(entries), clock)
-	default:
-		s.reload(ctx)
-		return nil, withoutArguments(err)
 	}
+	if redis.HasErrorPrefix(err, "CROSSSLOT") { // the server is a node of a Cluster; nothing ran
+		s.DivideBySlot()
+		return s.runParts(ctx, n, split(entries), nil, len(entries), clock)
+	}
+	cmd.SetErr(err)
+	whole := part{entries: entries, positions: everyOne(len(entries)), cmd: cmd}
+	return s.runParts(ctx, n, []part{whole}, form, len(entries), clock)
 }
 
-// runParts implements run for entries that need a call for each part. from is the node that has redirected
-// them, or nil.
-func (s *Script) runParts(ctx context.Context, n, from *node, parts []part, entries int, clock int64) ([]Reply, error) {
-	r := run{script: s, node: n, from: from, parts: parts, clock: clock, cmds: make([]chargeCmd, len(parts))}
-	again := everyOne(len(parts))
+// runParts implements run for entries that need a call for each part. by is the form by which the parts were sent
+// already, or nil.
+func (s *Script) runParts(ctx context.Context, n *node, parts []part, by *form, entries int, clock int64) ([]Reply, error) {
+	r := run{script: s, node: n, parts: parts, clock: clock}
+	var again []int
+	if by == nil {
+		again = everyOne(len(parts))
+	}
 	// A part is sent again only if its answer proves that it was not run, so nothing was charged.
 	for range 4 {
-		form := s.form(ctx)
-		r.send(ctx, again, form.call)
-		missing, refused := r.failed(form.isMissing), r.failed(form.isRefused)
+		if again != nil {
+			by = s.form(ctx)
+			r.send(ctx, again, by.call)
+		}
+		missing, refused := r.failed(by.isMissing), r.failed(by.isRefused)
 		if again = slices.Concat(missing, refused, r.redirected(), r.divideTorn()); again == nil {
 			break
 		}
 		if refused != nil {
 			s.withoutLibrary(nil)
 		} else if missing != nil {
-			switch err := s.loadForm(ctx, form); {
+			switch err := s.loadForm(ctx, by); {
 			case err == nil:
 			case provesNoLibrary(err):
 				s.withoutLibrary(err)
 			case KindOf(err) != Timeout:
-				s.checked.Store(false) // this run continues by EVALSHA, and the next run looks for the library again
+				s.known.CompareAndSwap(&s.library, nil) // this run continues by EVALSHA, and the next run looks for the library again
 			}
 		}
 	}

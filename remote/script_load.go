@@ -27,7 +27,7 @@ func (s *Script) loadForm(ctx context.Context, f *form) error {
 		defer cancel()
 		err := s.loadOnAll(ctx, f)
 		if err == nil && f == &s.library {
-			s.checked.Store(true)
+			s.known.CompareAndSwap(nil, f)
 		}
 		return nil, err
 	})

@@ -42,7 +42,9 @@ type cargo struct {
 	large bool // a large call is among them
 }
 
-// load puts waiting calls on a trip in order of arrival. There may be none.
+// load puts waiting calls on a trip in order of arrival. There may be none. If the leader has little time left, it
+// resigns, and the trip stays empty, so that another caller can lead: the trip and all calls on it would have no more
+// time than the leader.
 func (b *Batcher) load(leader *call, now int64) *trip {
 	// The whole queue is taken, and calls that do not fit are put back at its front, so that the
 	// lock is held only briefly.
@@ -52,6 +54,13 @@ func (b *Batcher) load(leader *call, now int64) *trip {
 		t, b.spare = b.spare[n-1], b.spare[:n-1]
 	} else {
 		t = &trip{}
+	}
+	deadline := b.opt.Deadline.Microseconds()
+	if leader != nil && leader.deadline-now < deadline/2 {
+		leader.mayLead = false
+		t.calls = t.calls[:0]
+		b.mu.Unlock()
+		return t
 	}
 	taken := b.queue.take(t.calls)
 	t.calls = taken.calls
@@ -64,7 +73,6 @@ func (b *Batcher) load(leader *call, now int64) *trip {
 	// If not all calls can be served in time, the newest go first. In order of arrival every call would be
 	// answered too late, because every call would have waited for long. This is the case once a call has waited
 	// for longer than waitPart, or for so long that its trip would not end in time.
-	deadline := b.opt.Deadline.Microseconds()
 	newestFirst := calls > 0 && now-t.calls[0].asked > deadline-max(b.takes, int64((1-waitPart)*float64(deadline)))
 	if t.alone = b.failed && calls > 1; t.alone {
 		// After a failure only one call is sent: the one that came last, because it has the most time left. If
@@ -144,11 +152,8 @@ func (b *Batcher) board(t *trip, calls []*call, now int64, most int, passLarge b
 func (b *Batcher) boardWithin(t *trip, calls []*call, now int64, bound *bounds, passLarge bool) (roomLeft bool) {
 	for i, c := range calls {
 		switch {
-		case c.claimed(): // its caller has left
-			t.left.count(c, -1)
-			continue
-		case c.deadline <= now, c.deadline < now+t.takes && b.mayGiveUp(c, now):
-			c.fail(b.late(c))
+		case c.claimed(), c.deadline <= now, c.deadline < now+t.takes && b.mayGiveUp(c, now):
+			c.fail(c.late()) // unless its caller has left
 			t.left.count(c, -1)
 			continue
 		case passLarge && c.isLarge():
@@ -203,7 +208,7 @@ func (b *Batcher) run(t *trip, started int64) (hasPlace bool) {
 	ctx := newTripContext(ends)
 	b.mu.Lock()
 	t.entries, t.asked, t.ends, t.ctx, t.done = len(t.batch.runs), t.cargo.asked, ends, ctx, done
-	b.setReaperAt(ends)
+	b.setReaper(ends)
 	b.mu.Unlock()
 
 	t.batch.finish()
@@ -399,11 +404,8 @@ func (b *Batcher) answer(c *call, from *batch, replies []Reply) bool {
 			c.resent = true
 			return false
 		}
-		switch err = errLate; {
-		case c.hurried:
-			err = errHurried
-		case c.ownTime:
-			err = errDecideByNotSent
+		if err = c.late(); err == errNotSent { // it is claimed, and so counts as not sent
+			err = errLate
 		}
 	}
 	c.answer(own, err)
@@ -446,20 +448,16 @@ func (b *Batcher) again(calls []*call) {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	first := queue{}
 	for _, c := range calls {
 		c.state.Store(callWaiting)
 		c.mayLead = false // its caller may have been elected already without knowing it yet
+		b.setReaper(c.due(c.asked))
+		first.add(c)
 	}
 	if b.closed {
 		fail(calls, limit.ErrClosed)
 		return
 	}
-	first := queue{}
-	for _, c := range calls {
-		first.add(c)
-	}
 	b.queue.putFirst(first)
-	for _, c := range calls {
-		b.setReaper(c)
-	}
 }

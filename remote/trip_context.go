@@ -3,6 +3,7 @@ package remote
 import (
 	"context"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -10,10 +11,9 @@ import (
 // timer: the reaper ends it. A timer for each trip would wake up an idle process as often as answers do.
 type tripContext struct {
 	deadline time.Time
-
-	mu    sync.Mutex    // guards the rest
-	done  chan struct{} // nil until Done is called; on most trips the client never calls it
-	ended bool
+	ended    atomic.Bool
+	once     sync.Once
+	done     chan struct{} // made when it is first needed; on most trips the client never calls Done
 }
 
 func newTripContext(ends int64) *tripContext {
@@ -24,36 +24,27 @@ func newTripContext(ends int64) *tripContext {
 
 // end ends the context. It may be called more than once.
 func (c *tripContext) end() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !c.ended && c.done != nil {
-		close(c.done)
+	if !c.ended.Swap(true) {
+		close(c.channel())
 	}
-	c.ended = true
+}
+
+func (c *tripContext) channel() chan struct{} {
+	c.once.Do(func() { c.done = make(chan struct{}) })
+	return c.done
 }
 
 // Deadline, Done, Err and Value implement context.Context.
 func (c *tripContext) Deadline() (time.Time, bool) { return c.deadline, true }
 
-func (c *tripContext) Done() <-chan struct{} {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.done == nil {
-		c.done = make(chan struct{})
-		if c.ended {
-			close(c.done)
-		}
+func (c *tripContext) Done() <-chan struct{} { return c.channel() }
+
+func (c *tripContext) Err() error {
+	if !c.ended.Load() {
+		return nil
 	}
-	return c.done
+	<-c.channel() // which end closes now, if it has not done so yet
+	return context.DeadlineExceeded
 }
 
 func (c *tripContext) Value(any) any { return nil }
-
-func (c *tripContext) Err() error {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.ended {
-		return context.DeadlineExceeded
-	}
-	return nil
-}

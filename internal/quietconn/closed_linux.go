@@ -3,6 +3,7 @@
 package quietconn
 
 import (
+	"net"
 	"syscall"
 	"unsafe"
 )
@@ -12,8 +13,8 @@ const established = 1
 
 // isClosed reports whether the other side of a TCP connection has closed it. It makes the system call without
 // telling the scheduler, because the call does not block.
-func isClosed(socket syscall.Conn) (closed bool) {
-	raw, err := socket.SyscallConn()
+func isClosed(c net.Conn) (closed bool) {
+	raw, err := c.(syscall.Conn).SyscallConn() // all connections that package net dials have a socket
 	if err != nil {
 		return false
 	}

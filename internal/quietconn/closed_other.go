@@ -2,7 +2,7 @@
 
 package quietconn
 
-import "syscall"
+import "net"
 
 // isClosed cannot find out, and reports false.
-func isClosed(syscall.Conn) bool { return false }
+func isClosed(net.Conn) bool { return false }

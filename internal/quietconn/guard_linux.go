@@ -73,13 +73,8 @@ func inBubble() bool {
 
 // fire runs the timer again if it was needed since it last fired.
 func (g *guard) fire() {
-	for {
-		switch {
-		case g.state.CompareAndSwap(used, idle):
-			g.timer.Reset(guardEvery)
-			return
-		case g.state.CompareAndSwap(idle, off):
-			return
-		}
+	if !g.state.CompareAndSwap(idle, off) { // it is used, and stays so until this
+		g.state.Store(idle)
+		g.timer.Reset(guardEvery)
 	}
 }

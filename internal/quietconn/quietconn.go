@@ -64,7 +64,7 @@ func Dialer(timeout time.Duration, config *tls.Config) func(ctx context.Context,
 			_ = conn.Close() // the handshake has failed
 			return nil, err
 		}
-		return secured(secure, conn), nil
+		return &secureConn{Conn: secure, below: conn}, nil
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"io"
 	"net"
 	"sync/atomic"
-	"syscall"
 )
 
 // ErrClosedIdle is the error of a write that found the connection closed by the server. No byte of the command that
@@ -23,17 +22,7 @@ var ErrClosedIdle = fmt.Errorf("the server has closed the connection while it wa
 type secureConn struct {
 	net.Conn // with TLS
 	below    net.Conn
-	socket   syscall.Conn // below, as a syscall.Conn
-	answered atomic.Bool  // something was read since the last write
-}
-
-// secured returns a connection with TLS that checks whether it was closed. below is the connection that carries it.
-func secured(c, below net.Conn) net.Conn {
-	socket, ok := below.(syscall.Conn)
-	if !ok {
-		return c
-	}
-	return &secureConn{Conn: c, below: below, socket: socket}
+	answered atomic.Bool // something was read since the last write
 }
 
 // NetConn returns the connection below, as the NetConn method of a [tls.Conn] does.
@@ -48,7 +37,7 @@ func (c *secureConn) Read(p []byte) (int, error) {
 }
 
 func (c *secureConn) Write(p []byte) (int, error) {
-	if c.answered.Swap(false) && isClosed(c.socket) {
+	if c.answered.Swap(false) && isClosed(c.below) {
 		return 0, ErrClosedIdle
 	}
 	return c.Conn.Write(p)

@@ -35,7 +35,7 @@ func TestSecureConnectionsThatTheServerCloses(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if isClosed(c.socket) {
+		if isClosed(c.below) {
 			t.Fatal("an open connection counts as closed")
 		}
 	}
@@ -44,7 +44,7 @@ func TestSecureConnectionsThatTheServerCloses(t *testing.T) {
 	}
 	server.Kill()
 	for _, c := range []*secureConn{idle, busy, fresh} {
-		redistest.Eventually(t, "the connection is closed", func() bool { return isClosed(c.socket) })
+		redistest.Eventually(t, "the connection is closed", func() bool { return isClosed(c.below) })
 	}
 	if n, err := idle.Write([]byte("PING\r\n")); n != 0 || err != ErrClosedIdle {
 		t.Errorf("%d bytes of a new question were written, %v", n, err)

@@ -21,16 +21,12 @@ func Server(c net.Conn) net.Conn { return wrap(c, false) }
 // wrap makes a connection quiet. answers says whether the data read from it are answers to the data written, and so
 // come soon.
 func wrap(c net.Conn, answers bool) net.Conn {
-	var socket syscall.Conn
-	switch c := c.(type) {
-	case *net.TCPConn:
-		socket = c
-	case *net.UnixConn:
-		socket = c
+	switch c.(type) {
+	case *net.TCPConn, *net.UnixConn:
 	default:
 		return c
 	}
-	raw, err := socket.SyscallConn()
+	raw, err := c.(syscall.Conn).SyscallConn()
 	if err != nil {
 		return c
 	}
