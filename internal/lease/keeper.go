@@ -150,7 +150,7 @@ func (k *Keeper) renew(r *Rule, q *outage.Question) {
 		k.table.Refused(hash, now+int64(r.Life)/4)
 		return
 	}
-	s.Leased(q, reply.Granted)
+	s.Used(q, reply.Granted, true) // whether or not they are spent, as in Redis
 	lease := local.Lease[*Rule]{
 		ID: terms.ID, Key: strings.Clone(string(q.Key)), Hash: q.Hash, Owner: r,
 		Units: reply.Granted, Stamp: reply.Stamp,
