@@ -144,10 +144,10 @@ func (l *Ledger[O]) take(a *Account[O], o Outage, now, least, most int64, journa
 	if i >= 0 {
 		r = &set.records[i]
 		l.heal(set, i, a)
-		owed = l.owes(set, i)
+		owed = l.overflow(set).owed[i]
 	} else {
 		fresh = l.newRecord(a)
-		owed = l.owed(set, fresh.size)
+		owed = l.overflow(set).made[fresh.size%sizeClasses]
 	}
 	quota := r.share(o, a.terms(), now)
 	newest := r.advance(length, now)
