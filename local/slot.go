@@ -25,15 +25,6 @@ func (s *Slot[O]) till() int64 {
 	return s.held.till.Load()
 }
 
-// end ends a slot. The lock must be held.
-func (s *Slot[O]) end() {
-	s.lost.Store(true)
-	s.place = 0
-	if s.ended != nil {
-		close(s.ended)
-	}
-}
-
 // Release gives a slot back. If told is true, the caller must tell Redis at once, by an entry that has no
 // effect after until; h was then entered as by [Slots.Enter]. Otherwise the slot was no longer held, or a
 // statement will tell Redis how many units are held. A statement is used if the key is in doubt, if the
@@ -72,7 +63,11 @@ func (h *Held[O]) remove(s *Slot[O]) {
 		h.timed--
 	}
 	h.changes++
-	s.end()
+	s.lost.Store(true)
+	s.place = 0
+	if s.ended != nil {
+		close(s.ended)
+	}
 }
 
 // Held reports whether the slot is held at now. The caller must read the clock before it calls Held. The

@@ -197,27 +197,24 @@ func (h *Held[O]) lapse(now int64) {
 	switch {
 	case h.units == 0:
 	case now >= h.till.Load():
-		h.table.lost[h.Rule] += uint64(len(h.slots))
-		h.endAll(now) // before the time is extended; see Slot.Held
+		h.table.lost[h.Rule] += h.end(now, true) // before the time is extended; see Slot.Held
 	case h.timed > 0 && now >= h.sure.Load(): // the other slots are kept
-		h.table.lost[h.Rule] += uint64(h.timed)
-		for i := len(h.slots) - 1; i >= 0; i-- {
-			if s := h.slots[i]; s.timed {
-				h.remove(s)
-			}
-		}
-		h.doubts(now)
+		h.table.lost[h.Rule] += h.end(now, false)
 	}
 }
 
-// endAll ends the slots in this process only. The lock must be held.
-func (h *Held[O]) endAll(now int64) {
-	for _, s := range h.slots {
-		s.end()
+// end ends all slots, or only those that end in time, in this process only. It returns their number. The
+// lock must be held.
+func (h *Held[O]) end(now int64, all bool) (ended uint64) {
+	for i := len(h.slots) - 1; i >= 0; i-- {
+		if s := h.slots[i]; all || s.timed {
+			h.remove(s)
+			ended++
+		}
 	}
-	h.slots, h.units, h.timed, h.kept = nil, 0, 0, false
-	h.changes++
+	h.kept = h.kept && !all
 	h.doubts(now) // Redis may still have them
+	return ended
 }
 
 // clean removes a key if nothing of it is held, and if Redis has no record of it or the record has
@@ -241,7 +238,7 @@ func (t *Slots[O]) EndAll(now int64) {
 	t.ended = true
 	for _, h := range t.of {
 		if h.units > 0 {
-			h.endAll(now)
+			h.end(now, true)
 		}
 	}
 }

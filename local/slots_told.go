@@ -73,9 +73,8 @@ func (s *Statement[O]) Answered(now, till, known, free int64) {
 		h.kept = false
 		h.till.Store(till)
 		h.sure.Store(till)
-	} else {
-		h.extend(now, till)
 	}
+	h.extend(now, till)
 	h.lapse(now)
 	if h.changes == s.changes {
 		h.doubt = false
