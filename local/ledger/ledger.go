@@ -225,15 +225,12 @@ func (l *Ledger[O]) takeBack(a *Account[O], now, units int64, newestFirst, journ
 	if newestFirst {
 		first, step = newest+ledgerCounts, -1
 	}
-	left := units
-	for n := range int64(ledgerCounts) {
-		left -= r.remove(newest, first+n*step, left)
-	}
-	if !journaled {
-		return
-	}
-	for n := range int64(ledgerCounts) {
-		units -= l.journalRemove(set, i, newest, first+n*step, units)
+	inJournal := units
+	for index, n := first, 0; n < ledgerCounts; index, n = index+step, n+1 {
+		units -= r.remove(newest, index, units)
+		if journaled {
+			inJournal -= l.journalRemove(set, i, newest, index, inJournal)
+		}
 	}
 }
 
