@@ -102,10 +102,7 @@ type Spent struct {
 
 // NewLeases returns a table for at least the given number of keys, at 80 bytes each.
 func NewLeases[O any](keys int) *Leases[O] {
-	sets := uint64(1)
-	if keys > leaseWays {
-		sets = 1 << bits.Len64(uint64(keys-1)/leaseWays)
-	}
+	sets := uint64(1) << bits.Len(uint(max(0, keys-1)/leaseWays))
 	l := &Leases[O]{sets: make([]leaseSet[O], sets), mask: sets - 1}
 	l.lastID.Store(rand.Uint64() / 2)
 	return l

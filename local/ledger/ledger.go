@@ -73,10 +73,7 @@ type ledgerSet struct {
 
 // New returns a table for at least the given number of keys.
 func New[O any](keys int) *Ledger[O] {
-	sets := uint64(1)
-	if keys > ledgerWays {
-		sets = 1 << bits.Len64(uint64(keys-1)/ledgerWays)
-	}
+	sets := uint64(1) << bits.Len(uint(max(0, keys-1)/ledgerWays))
 	l := &Ledger[O]{sets: make([]ledgerSet, sets), lines: make([]*[ledgerWays]*line[O], sets), overflows: make([]*overflow, sets), mask: sets - 1}
 	for i := range l.sets {
 		l.sets[i].index = i
