@@ -240,14 +240,16 @@ func (s *Shard) breakerChanged(from, to breaker.State) {
 	case from == breaker.Closed && to == breaker.Open:
 		s.all.Counts.Opened.Add(1)
 		s.lost(s.all.Now())
-		s.changed()
-		s.all.Turned()
 	case to == breaker.Closed:
-		s.back(s.all.Now())
-		s.changed()
-		s.all.Turned()
+		if e := s.incident.Load(); e != nil {
+			e.isBack(s.all.Now()) // from now on it settles
+		}
 		s.charger.wake.Send()
+	default:
+		return
 	}
+	s.changed()
+	s.all.Turned()
 }
 
 // failure is the reason why Redis could not be asked, and the time.

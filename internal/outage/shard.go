@@ -102,7 +102,7 @@ type incident struct {
 	lost    atomic.Pointer[losses] // nil: no loss was reported
 }
 
-// lost begins an incident. Like back, it is called under the breaker's lock.
+// lost begins an incident. It is called under the breaker's lock.
 func (s *Shard) lost(now int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -164,13 +164,6 @@ func (s *Shard) settleFromNow() *incident {
 		e.isBack(now)
 	}
 	return e
-}
-
-// back begins the settling.
-func (s *Shard) back(now int64) {
-	if e := s.incident.Load(); e != nil {
-		e.isBack(now)
-	}
 }
 
 // isBack records that Redis is back as of now.
