@@ -16,7 +16,7 @@ import (
 
 const (
 	// leasedKeys is the number of keys for which a process can have leases or measure demand at the same
-	// time. Each key takes 80 bytes, once there is a rule with leases.
+	// time. Each key takes 40 bytes, once there is a rule with leases.
 	leasedKeys = 8192
 	// mostRenewals is the number of leases that may be requested at the same time. Further keys are
 	// decided in Redis.
