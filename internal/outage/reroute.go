@@ -1,7 +1,6 @@
 package outage
 
 import (
-	"context"
 	"errors"
 	"slices"
 	"time"
@@ -23,12 +22,8 @@ const (
 // meetCluster asks a Cluster for its masters. Until the Cluster can be reached, all of its keys have one
 // shard.
 func (l *Shards) meetCluster() error {
-	var masters *remote.Masters
-	err := l.WithinStart(func(ctx context.Context) (err error) {
-		masters, err = l.Masters(ctx)
-		return err
-	})
-	if err == nil { // otherwise WithinStart's goroutine may still be writing masters
+	masters, err := WithinStart(l, l.Masters)
+	if err == nil {
 		l.reroute(masters)
 	}
 	return err
