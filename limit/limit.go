@@ -169,32 +169,26 @@ func Parse(s string) (Limit, error) {
 	if err != nil {
 		return Limit{}, fmt.Errorf("%w: quota %q in %q is not a whole number between 1 and %d", ErrInvalidLimit, quotaText, s, int64(MaxQuota))
 	}
-	if unit, zone, ok := strings.Cut(windowText, "@"); ok {
-		if hasBurst {
-			return Limit{}, fmt.Errorf("%w: burst %q in %q, but a calendar limit has no burst", ErrInvalidLimit, burstText, s)
-		}
-		l, err := parseCalendar(quota, strings.TrimSpace(unit), strings.TrimSpace(zone), s)
-		if err != nil {
+	unit, zone, isCalendar := strings.Cut(windowText, "@")
+	unit = strings.TrimSpace(unit)
+	window, err := parseWindow(unit)
+	l := Per(quota, window)
+	switch {
+	case isCalendar && hasBurst:
+		return Limit{}, fmt.Errorf("%w: burst %q in %q, but a calendar limit has no burst", ErrInvalidLimit, burstText, s)
+	case isCalendar:
+		if l, err = parseCalendar(quota, unit, strings.TrimSpace(zone), s); err != nil {
 			return Limit{}, err
 		}
-		return l, l.Validate()
-	}
-	unit := strings.TrimSpace(windowText)
-	if unit == concurrentWindow {
-		if hasBurst {
-			return Limit{}, fmt.Errorf("%w: burst %q in %q, but a concurrency limit has no burst", ErrInvalidLimit, burstText, s)
-		}
-		l := Concurrent(quota)
-		return l, l.Validate()
-	}
-	window, err := parseWindow(unit)
-	switch {
+	case unit == concurrentWindow && hasBurst:
+		return Limit{}, fmt.Errorf("%w: burst %q in %q, but a concurrency limit has no burst", ErrInvalidLimit, burstText, s)
+	case unit == concurrentWindow:
+		l = Concurrent(quota)
 	case err != nil && (unit == "week" || unit == "month"):
 		return Limit{}, fmt.Errorf("%w: window %q in %q is a calendar window and needs a time zone: write it like %s@UTC or %s@Europe/Berlin", ErrInvalidLimit, windowText, s, unit, unit)
 	case err != nil:
 		return Limit{}, fmt.Errorf("%w: window %q in %q is not a duration like 10s, 1m or 24h", ErrInvalidLimit, windowText, s)
 	}
-	l := Per(quota, window)
 	if hasBurst {
 		burst, err := strconv.ParseInt(strings.TrimSpace(burstText), 10, 64)
 		if err != nil || burst == 0 {

@@ -2,7 +2,6 @@ package livepage
 
 import (
 	"cmp"
-	"container/heap"
 	"hash/maphash"
 	"math/rand/v2"
 	"slices"
@@ -35,7 +34,7 @@ type hottest struct {
 	every atomic.Uint64
 
 	mu      sync.Mutex // guards the fields below
-	entries entries
+	entries []*entry
 	where   map[uint64]*entry
 	now     func() time.Time
 	halved  time.Time // when counts were last halved
@@ -46,13 +45,12 @@ type hottest struct {
 
 // entry counts the decisions of one rule and key.
 type entry struct {
-	hash    uint64
-	rule    string
-	key     shownKey
-	count   float64 // at least the true number of decisions, and too large by at most over
-	over    float64
-	denied  float64 // denials among the decisions that were counted for this key
-	heapPos int
+	hash   uint64
+	rule   string
+	key    shownKey
+	count  float64 // at least the true number of decisions, and too large by at most over
+	over   float64
+	denied float64 // denials among the decisions that were counted for this key
 }
 
 // hot is a rule and a key with their decisions per second.
@@ -89,7 +87,6 @@ func (h *hottest) watch(rule, key string, denied bool) {
 	if denied {
 		e.denied += float64(every)
 	}
-	heap.Fix(&h.entries, e.heapPos)
 }
 
 // take returns an entry for a new key. Without room for a new one, it reuses the entry with the lowest
@@ -98,10 +95,15 @@ func (h *hottest) take(hash uint64, rule, key string) *entry {
 	if len(h.entries) < tracked {
 		e := &entry{hash: hash, rule: rule, key: h.name(key)}
 		h.where[hash] = e
-		heap.Push(&h.entries, e)
+		h.entries = append(h.entries, e)
 		return e
 	}
 	e := h.entries[0]
+	for _, other := range h.entries {
+		if other.count < e.count {
+			e = other
+		}
+	}
 	delete(h.where, e.hash)
 	e.hash, e.rule, e.key, e.over, e.denied = hash, rule, h.name(key), e.count, 0
 	h.where[hash] = e
@@ -155,19 +157,3 @@ func (h *hottest) top() []hot {
 	slices.SortFunc(top, func(a, b hot) int { return cmp.Compare(b.PerSecond, a.PerSecond) })
 	return top[:min(len(top), shownHottest)]
 }
-
-// entries is a heap whose first entry has the lowest count.
-type entries []*entry
-
-func (e entries) Len() int           { return len(e) }
-func (e entries) Less(i, j int) bool { return e[i].count < e[j].count }
-func (e entries) Swap(i, j int) {
-	e[i], e[j] = e[j], e[i]
-	e[i].heapPos, e[j].heapPos = i, j
-}
-func (e *entries) Push(x any) {
-	added := x.(*entry)
-	added.heapPos = len(*e)
-	*e = append(*e, added)
-}
-func (e *entries) Pop() any { panic("tierlimit: entries are replaced, never removed") }

@@ -17,8 +17,6 @@ import (
 // units are not free until u". The second one says nothing about smaller costs. Both times are counted
 // from before the request was sent, so they end no later than on Redis's clock. A denial also has a
 // maximal life, because capacity can come back early (after a refund, a reset, or a raise of the limit).
-//
-// A nil Denials remembers nothing.
 type Denials struct {
 	front front
 	cache *ristretto.Cache[uint64, *denial]
@@ -63,14 +61,15 @@ type Denial struct {
 
 // NewDenials returns a Denials for up to size keys. Each denial is remembered for at most life. A table
 // in front holds up to twice as many keys, those that are asked for most. If synchronous is set, a denial
-// is in force as soon as Remember returns; otherwise a moment later, or under load not at all. For a size
-// of 0, NewDenials returns nil.
+// is in force as soon as Remember returns; otherwise a moment later, or under load not at all. With
+// a size of 0, nothing is ever remembered.
 func NewDenials(size int, life time.Duration, synchronous bool) (*Denials, error) {
-	if size == 0 {
-		return nil, nil
-	}
 	d := &Denials{front: newFront(size), size: int64(size), life: life, sync: synchronous}
 	d.until.Store(math.MinInt64)
+	if size == 0 {
+		d.Close()
+		return d, nil
+	}
 	var err error
 	d.cache, err = ristretto.NewCache(&ristretto.Config[uint64, *denial]{
 		NumCounters:        int64(size) * 10,
@@ -89,9 +88,6 @@ func NewDenials(size int, life time.Duration, synchronous bool) (*Denials, error
 // Remember stores a denial that answered a request sent at time sent. hash is the salted hash of
 // the key.
 func (d *Denials) Remember(hash uint64, sent int64, m Denial) {
-	if d == nil {
-		return
-	}
 	gate := d.gate(sent)
 	gate.RLock()
 	defer gate.RUnlock()
@@ -139,9 +135,6 @@ func (d *Denials) prolong(forget int64) {
 // sent earlier may still arrive. Its denial is not stored, unless another key has taken the place in the
 // table in the meantime.
 func (d *Denials) Forget(hash uint64, now int64) {
-	if d == nil {
-		return
-	}
 	gate := d.gate(int64(hash))
 	gate.RLock()
 	defer gate.RUnlock()
@@ -162,7 +155,7 @@ func (d *Denials) Forget(hash uint64, now int64) {
 // one that was denied, RetryAfter is exact except for the time that a message takes. Otherwise it is the
 // earliest time at which the cost can possibly be free.
 func (d *Denials) Lookup(hash uint64, now, cost int64) (Denial, bool) {
-	if d == nil || now >= d.until.Load() {
+	if now >= d.until.Load() {
 		return Denial{}, false // for example in an outage, when there are no recent denials
 	}
 	known := d.front.get(hash)
@@ -204,19 +197,11 @@ func (d *Denials) get(hash uint64, now int64) *denial {
 }
 
 // Len returns the approximate number of remembered keys.
-func (d *Denials) Len() int {
-	if d == nil {
-		return 0
-	}
-	return int(d.size - d.cache.RemainingCost())
-}
+func (d *Denials) Len() int { return int(d.size - d.cache.RemainingCost()) }
 
 // Close frees the memory. After Close, lookups find nothing, and nothing is remembered. Closing again
 // does nothing.
 func (d *Denials) Close() {
-	if d == nil {
-		return
-	}
 	for i := range d.gates {
 		d.gates[i].Lock()
 		d.gates[i].closed = true

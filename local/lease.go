@@ -13,9 +13,8 @@ import (
 // trip until they end. It also measures for which keys, and for how many units, a lease is worthwhile. O
 // is the type of the leases' owners. Leases is safe for concurrent use.
 //
-// The table has a fixed size and is divided into sets. Spending takes no lock. The units left of a lease
-// are in one word with a generation, which changes before any other field of the record does. If a
-// compare-and-swap of the word succeeds, all fields that were read before it belong together. All other
+// The table has a fixed size and is divided into sets. Spending takes no lock: of what it reads of a
+// lease, only the number of units left changes, and none are left of a lease that was ended. All other
 // operations happen once per lease or trip, under the lock of the set.
 type Leases[O any] struct {
 	sets   []leaseSet[O]
@@ -46,45 +45,42 @@ const (
 type leaseSet[O any] struct {
 	hashes  [leaseWays]atomic.Uint64
 	records [leaseWays]leaseRecord[O]
-	mu      sync.Mutex // guards since, used and lease of the records, and all writes except spending
-	_       [56]byte   // so that records start where cache lines do
+	mu      sync.Mutex // guards since and used of the records, and all writes except spending
+	_       [56]byte   // so that hashes share a cache line
 }
 
-// leaseRecord fills one cache line of 64 bytes.
+// leaseRecord has a key's lease, and its demand.
 type leaseRecord[O any] struct {
-	word  atomic.Uint64 // the generation in the high 32 bits, the units left in the low 32 bits
-	ends  atomic.Int64  // time from which the units must no longer be spent
-	stamp atomic.Int64  // time of the charge, on the key's clock in Redis
-	free  atomic.Int64  // units that Redis had left in addition
-	reset atomic.Int64  // when the key will be as if it had never been used
-
+	lease atomic.Pointer[heldLease[O]] // nil: the key has none
 	// since is the time from which demand is counted. If it is in the future, no lease is requested
 	// before then.
 	since int64
 	used  int64 // units granted by Redis since then, without those of the lease
-	lease *heldLease[O]
 }
 
-// heldLease has the fields that are not needed for spending a lease.
+// heldLease is a lease in the table. Its first fields, which spending needs, share a cache line. mu guards
+// the last ones; the others do not change.
 type heldLease[O any] struct {
+	left atomic.Int64 // units that can be spent
+	hash uint64       // under which it is in the table
 	Lease[O]
-	old    bool   // units spent from it say nothing about present demand
-	idle   int64  // how long it may stay unused
-	word   uint64 // word when the lease was last seen to be used
+	idle   int64 // how long it may stay unused
+	seen   int64 // left when the lease was last seen to be used
 	usedAt int64
+	old    bool // units spent from it say nothing about present demand
 }
 
 // Lease is a lease as it was granted. All times are the process's, in ns.
 type Lease[O any] struct {
+	Stamp int64  // of the charge, on the key's clock in Redis
+	Ends  int64  // time from which it must no longer be spent
+	Free  int64  // units that Redis had left in addition
+	Reset int64  // when the key will be as if it had never been used
 	ID    uint64 // see [Leases.NextID]
 	Key   string // the user key
 	Hash  uint64 // of the key, unsalted
 	Owner O      // to which units are given back
 	Units int64  // charged
-	Stamp int64  // of the charge, on the key's clock in Redis
-	Ends  int64  // time from which it must no longer be spent
-	Free  int64  // units that Redis had left in addition
-	Reset int64  // when the key will be as if it had never been used
 }
 
 // Ended is a lease that can no longer be spent, with its unspent units.
@@ -100,12 +96,9 @@ type Spent struct {
 	ResetAfter time.Duration
 }
 
-// NewLeases returns a table for at least the given number of keys, at 80 bytes each.
+// NewLeases returns a table for at least the given number of keys, at 40 bytes each.
 func NewLeases[O any](keys int) *Leases[O] {
-	sets := uint64(1)
-	if keys > leaseWays {
-		sets = 1 << bits.Len64(uint64(keys-1)/leaseWays)
-	}
+	sets := uint64(1) << bits.Len(uint(max(0, keys-1)/leaseWays))
 	l := &Leases[O]{sets: make([]leaseSet[O], sets), mask: sets - 1}
 	l.lastID.Store(rand.Uint64() / 2)
 	return l
@@ -121,26 +114,23 @@ func (l *Leases[O]) Spend(hash uint64, now, needed, cost int64) (Spent, bool) {
 	set := l.set(hash)
 	for i := range set.hashes {
 		if set.hashes[i].Load() == hash {
-			return set.records[i].spend(&set.hashes[i], hash, now, needed, cost)
+			return set.records[i].lease.Load().spend(hash, now, needed, cost)
 		}
 	}
 	return Spent{}, false
 }
 
-func (r *leaseRecord[O]) spend(is *atomic.Uint64, hash uint64, now, needed, cost int64) (Spent, bool) {
+func (h *heldLease[O]) spend(hash uint64, now, needed, cost int64) (Spent, bool) {
+	if h == nil || h.hash != hash || now >= h.Ends { // the record may have become another key's
+		return Spent{}, false
+	}
 	for {
-		word := r.word.Load()
-		left := int64(uint32(word))
-		if left < needed || is.Load() != hash || now >= r.ends.Load() {
+		left := h.left.Load()
+		if left < needed {
 			return Spent{}, false
 		}
-		s := Spent{
-			Stamp:      r.stamp.Load(),
-			Remaining:  r.free.Load() + left - cost,
-			ResetAfter: time.Duration(max(0, r.reset.Load()-now)),
-		}
-		if r.word.CompareAndSwap(word, word-uint64(cost)) {
-			return s, true
+		if h.left.CompareAndSwap(left, left-cost) {
+			return Spent{h.Stamp, h.Free + left - cost, time.Duration(max(0, h.Reset-now))}, true
 		}
 	}
 }
@@ -162,26 +152,27 @@ func (l *Leases[O]) Wanted(hash uint64, now, cost int64, life time.Duration, mos
 	if now < r.since {
 		return 0
 	}
+	h := r.lease.Load()
 	if now-r.since > int64(life) {
 		r.since, r.used = now, 0
-		if r.lease != nil {
-			r.lease.old = true
+		if h != nil {
+			h.old = true
 		}
 	}
 	r.used += cost
 	total := r.used
-	if r.lease != nil {
-		left := int64(uint32(r.word.Load()))
-		if left >= cost && now < r.lease.Ends {
+	if h != nil {
+		left := h.left.Load()
+		if left >= cost && now < h.Ends {
 			return 0 // a lease was granted while this request was in flight
 		}
-		if !r.lease.old {
-			total += r.lease.Units - left
+		if !h.old {
+			total += h.Units - left
 		}
 	}
 	// The rate of demand, times the part of its life for which a lease should last.
 	over := max(now-r.since, int64(life)/demandOver, 1)
-	want := min(int64(math.Ceil(float64(total)*float64(int64(life)/leaseServes)/float64(over))), most, math.MaxUint32)
+	want := min(int64(math.Ceil(float64(total)*float64(int64(life)/leaseServes)/float64(over))), most)
 	if worth := leaseWorth * cost; want < worth || total < worth {
 		return 0
 	}
@@ -197,14 +188,10 @@ func (l *Leases[O]) Hold(hash uint64, now int64, lease Lease[O]) {
 	set.mu.Lock()
 	defer set.mu.Unlock()
 	r := set.find(hash)
-	r.ends.Store(lease.Ends)
-	r.stamp.Store(lease.Stamp)
-	r.free.Store(lease.Free)
-	r.reset.Store(lease.Reset)
 	r.since, r.used = now, 0
-	word := nextGeneration(r.word.Load()) | uint64(lease.Units)
-	r.lease = &heldLease[O]{Lease: lease, idle: (lease.Ends - now) / idleFor, word: word, usedAt: now}
-	r.word.Store(word) // from here on the lease can be spent
+	h := &heldLease[O]{hash: hash, Lease: lease, idle: (lease.Ends - now) / idleFor, seen: lease.Units, usedAt: now}
+	h.left.Store(lease.Units)
+	r.lease.Store(h) // from here on the lease can be spent
 	l.held.Add(1)
 }
 
@@ -224,7 +211,7 @@ func (l *Leases[O]) End(hash uint64) (Ended[O], bool) {
 	set := l.set(hash)
 	set.mu.Lock()
 	defer set.mu.Unlock()
-	if r := set.find(hash); r != nil && r.lease != nil {
+	if r := set.find(hash); r != nil && r.lease.Load() != nil {
 		return l.end(r), true
 	}
 	return Ended[O]{}, false
@@ -232,10 +219,9 @@ func (l *Leases[O]) End(hash uint64) (Ended[O], bool) {
 
 // EndIdle ends the leases that have expired or are unused, and returns those that have units left.
 func (l *Leases[O]) EndIdle(now int64) []Ended[O] {
-	return l.endAll(func(r *leaseRecord[O]) bool {
-		h := r.lease
-		if word := r.word.Load(); word != h.word {
-			h.word, h.usedAt = word, now
+	return l.endAll(func(h *heldLease[O]) bool {
+		if left := h.left.Load(); left != h.seen {
+			h.seen, h.usedAt = left, now
 		}
 		return now >= h.Ends || now-h.usedAt >= h.idle
 	})
@@ -243,15 +229,16 @@ func (l *Leases[O]) EndIdle(now int64) []Ended[O] {
 
 // EndAll ends all leases, and returns those that have units left.
 func (l *Leases[O]) EndAll() []Ended[O] {
-	return l.endAll(func(*leaseRecord[O]) bool { return true })
+	return l.endAll(func(*heldLease[O]) bool { return true })
 }
 
-func (l *Leases[O]) endAll(which func(r *leaseRecord[O]) bool) (ended []Ended[O]) {
+func (l *Leases[O]) endAll(which func(*heldLease[O]) bool) (ended []Ended[O]) {
 	for i := range l.sets {
 		set := &l.sets[i]
 		set.mu.Lock()
 		for j := range set.records {
-			if r := &set.records[j]; r.lease != nil && which(r) {
+			r := &set.records[j]
+			if h := r.lease.Load(); h != nil && which(h) {
 				if e := l.end(r); e.Left > 0 {
 					ended = append(ended, e)
 				}
@@ -264,15 +251,9 @@ func (l *Leases[O]) endAll(which func(r *leaseRecord[O]) bool) (ended []Ended[O]
 
 // end removes the lease from a record that has one. The lock must be held.
 func (l *Leases[O]) end(r *leaseRecord[O]) Ended[O] {
-	for {
-		word := r.word.Load()
-		if r.word.CompareAndSwap(word, nextGeneration(word)) {
-			ended := Ended[O]{Lease: r.lease.Lease, Left: int64(uint32(word))}
-			r.lease = nil
-			l.held.Add(-1)
-			return ended
-		}
-	}
+	h := r.lease.Swap(nil)
+	l.held.Add(-1)
+	return Ended[O]{Lease: h.Lease, Left: h.left.Swap(0)}
 }
 
 // Held returns the number of leases, whether or not all their units are spent.
@@ -282,15 +263,13 @@ func (l *Leases[O]) Held() int { return int(l.held.Load()) }
 func (l *Leases[O]) Left(now int64) (units int64) {
 	for i := range l.sets {
 		for j := range l.sets[i].records {
-			if r := &l.sets[i].records[j]; now < r.ends.Load() {
-				units += int64(uint32(r.word.Load()))
+			if h := l.sets[i].records[j].lease.Load(); h != nil && now < h.Ends {
+				units += h.left.Load()
 			}
 		}
 	}
 	return units
 }
-
-func nextGeneration(word uint64) uint64 { return (word>>32 + 1) << 32 }
 
 func (l *Leases[O]) set(hash uint64) *leaseSet[O] { return &l.sets[hash>>24&l.mask] }
 
@@ -310,16 +289,14 @@ func (s *leaseSet[O]) create(hash uint64) *leaseRecord[O] {
 	oldest := -1
 	for i := range s.records {
 		r := &s.records[i]
-		if r.lease == nil && r.since != asking && (oldest < 0 || r.since < s.records[oldest].since) {
+		if r.lease.Load() == nil && r.since != asking && (oldest < 0 || r.since < s.records[oldest].since) {
 			oldest = i
 		}
 	}
 	if oldest < 0 {
 		return nil
 	}
-	r := &s.records[oldest]
-	r.word.Store(nextGeneration(r.word.Load()))
 	s.hashes[oldest].Store(hash)
-	r.since, r.used = 0, 0
-	return r
+	s.records[oldest].since, s.records[oldest].used = 0, 0
+	return &s.records[oldest]
 }

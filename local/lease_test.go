@@ -64,12 +64,24 @@ func TestALeaseIsNotSpentForAnotherKey(t *testing.T) {
 	hold(t, l, hash, noon, 10)
 	set := l.set(hash)
 	for i := range set.records {
-		if _, ok := set.records[i].spend(&set.hashes[i], hash+1, noon, 1, 1); ok {
+		if _, ok := set.records[i].lease.Load().spend(hash+1, noon, 1, 1); ok {
 			t.Error("spent")
 		}
 	}
 	if l.Left(noon) != 10 {
 		t.Errorf("%d left", l.Left(noon))
+	}
+}
+
+// A request that has found a lease spends nothing of it once the lease was ended, even if the key has another one.
+func TestALeaseIsNotSpentAfterItWasEnded(t *testing.T) {
+	l, hash := NewLeases[string](1), testHasher.Hash("k")
+	hold(t, l, hash, noon, 10)
+	found := l.set(hash).find(hash).lease.Load()
+	l.End(hash)
+	hold(t, l, hash, noon, 10)
+	if _, ok := found.spend(hash, noon, 1, 1); ok || l.Left(noon) != 10 {
+		t.Errorf("spent: %v, %d left", ok, l.Left(noon))
 	}
 }
 
@@ -306,35 +318,5 @@ func TestAnOldLeaseIsNoSignOfDemand(t *testing.T) {
 	}
 	if want == 0 {
 		t.Error("no lease is wanted after the end of one that has units left")
-	}
-}
-
-// A record never has the same word again while a request may still compare it: each lease, each end of a lease, and
-// each change of the key makes another word.
-func TestAWordIsOfOneLease(t *testing.T) {
-	l := NewLeases[string](1)
-	seen := make(map[*leaseRecord[string]]map[uint64]bool)
-	changed := func(what string, hash uint64) {
-		t.Helper()
-		r := l.set(hash).find(hash)
-		if seen[r] == nil {
-			seen[r] = make(map[uint64]bool)
-		}
-		if word := r.word.Load(); seen[r][word] {
-			t.Errorf("%s: the word %x was there before", what, word)
-		} else {
-			seen[r][word] = true
-		}
-	}
-	for i := range uint64(3 * leaseWays) { // more keys than records, so that they take each other's
-		hash, now := i+1, noon+int64(i)*10*second
-		l.Wanted(hash, now, 1, leaseLife, 1000)
-		changed("another key's record", hash)
-		for range 3 {
-			hold(t, l, hash, now, 10)
-			changed("a lease", hash)
-			l.End(hash)
-			changed("the end of a lease", hash)
-		}
 	}
 }

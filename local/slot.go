@@ -1,6 +1,9 @@
 package local
 
-import "sync/atomic"
+import (
+	"math"
+	"sync/atomic"
+)
 
 // Slot is a number of units of a key that are held together. The zero Slot is not held. A Slot must not
 // be copied after it has been granted.
@@ -19,19 +22,10 @@ func (s *Slot[O]) EndInTime() { s.timed = true }
 
 // till returns the time until which the slot is valid.
 func (s *Slot[O]) till() int64 {
-	if s.timed {
-		return s.held.sure.Load()
+	if s.held.kept.Load() && !s.timed {
+		return math.MaxInt64
 	}
 	return s.held.till.Load()
-}
-
-// end ends a slot. The lock must be held.
-func (s *Slot[O]) end() {
-	s.lost.Store(true)
-	s.place = 0
-	if s.ended != nil {
-		close(s.ended)
-	}
 }
 
 // Release gives a slot back. If told is true, the caller must tell Redis at once, by an entry that has no
@@ -53,7 +47,7 @@ func (s *Slot[O]) Release(now, until int64, tell bool) (h *Held[O], units int64,
 		return h, 0, false
 	}
 	h.remove(s)
-	if !tell || h.doubt || h.kept || until >= h.till.Load() {
+	if !tell || h.doubt || h.kept.Load() || until >= h.till.Load() {
 		h.doubts(now)
 		return h, s.units, false
 	}
@@ -72,7 +66,11 @@ func (h *Held[O]) remove(s *Slot[O]) {
 		h.timed--
 	}
 	h.changes++
-	s.end()
+	s.lost.Store(true)
+	s.place = 0
+	if s.ended != nil {
+		close(s.ended)
+	}
 }
 
 // Held reports whether the slot is held at now. The caller must read the clock before it calls Held. The

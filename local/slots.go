@@ -35,10 +35,12 @@ type Held[O any] struct {
 	HeldKey
 	table *Slots[O]
 
-	// till is the time until which the slots are valid, on the limiter's clock. It is extended under mu,
-	// and only while it has not passed; it is read without a lock. sure is the same, but is not extended
-	// when slots are kept without Redis. Slots that end in time are valid until sure; see Slot.EndInTime.
-	till, sure atomic.Int64
+	// till is the time until which Redis keeps the slots, on the limiter's clock. kept says that the slots
+	// are valid beyond it, until Redis can be reached and knows of them, except those that end in time; see
+	// Slot.EndInTime. Both are changed under mu, and till is extended only while the slots are valid; both
+	// are read without a lock.
+	till atomic.Int64
+	kept atomic.Bool
 
 	// Guarded by the table's mu:
 	owner   O             // of the last Enter
@@ -48,7 +50,6 @@ type Held[O any] struct {
 	slots   []*Slot[O]
 	timed   int    // number of slots that end in time
 	free    int64  // free units in Redis's last reply
-	kept    bool   // the slots are valid until Redis can be reached and knows of them
 	share   int64  // units that this process may hold in an outage
 	quota   int64  // units of the limit that share is a part of
 	asking  int64  // units of share that are reserved; see Reserve
@@ -182,42 +183,35 @@ func (h *Held[O]) add(units int64, slots []*Slot[O]) {
 // Redis still has them, because their holders may have seen that they are lost. The lock must be held.
 func (h *Held[O]) extend(now, till int64) {
 	h.lapse(now)
-	if h.units == 0 { // Redis may now have another record, with a shorter TTL than that of earlier slots
-		h.kept = false
-		h.till.Store(till)
-		h.sure.Store(till)
-		return
+	if h.units > 0 {
+		till = max(h.till.Load(), till)
+	} else { // Redis may now have another record, with a shorter TTL than that of earlier slots
+		h.kept.Store(false)
 	}
-	h.till.Store(max(h.till.Load(), till))
-	h.sure.Store(max(h.sure.Load(), till))
+	h.till.Store(till)
 }
 
 // lapse marks the slots as lost if their time is over. The lock must be held.
 func (h *Held[O]) lapse(now int64) {
-	switch {
-	case h.units == 0:
-	case now >= h.till.Load():
-		h.table.lost[h.Rule] += uint64(len(h.slots))
-		h.endAll(now) // before the time is extended; see Slot.Held
-	case h.timed > 0 && now >= h.sure.Load(): // the other slots are kept
-		h.table.lost[h.Rule] += uint64(h.timed)
-		for i := len(h.slots) - 1; i >= 0; i-- {
-			if s := h.slots[i]; s.timed {
-				h.remove(s)
-			}
-		}
-		h.doubts(now)
+	if all := !h.kept.Load(); h.units > 0 && (all || h.timed > 0) && now >= h.till.Load() {
+		h.table.lost[h.Rule] += h.end(now, all) // before the time is extended; see Slot.Held
 	}
 }
 
-// endAll ends the slots in this process only. The lock must be held.
-func (h *Held[O]) endAll(now int64) {
-	for _, s := range h.slots {
-		s.end()
+// end ends all slots, or only those that end in time, in this process only. It returns their number. The
+// lock must be held.
+func (h *Held[O]) end(now int64, all bool) (ended uint64) {
+	for i := len(h.slots) - 1; i >= 0; i-- {
+		if s := h.slots[i]; all || s.timed {
+			h.remove(s)
+			ended++
+		}
 	}
-	h.slots, h.units, h.timed, h.kept = nil, 0, 0, false
-	h.changes++
+	if all {
+		h.kept.Store(false)
+	}
 	h.doubts(now) // Redis may still have them
+	return ended
 }
 
 // clean removes a key if nothing of it is held, and if Redis has no record of it or the record has
@@ -241,7 +235,7 @@ func (t *Slots[O]) EndAll(now int64) {
 	t.ended = true
 	for _, h := range t.of {
 		if h.units > 0 {
-			h.endAll(now)
+			h.end(now, true)
 		}
 	}
 }

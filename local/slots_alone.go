@@ -20,7 +20,7 @@ func (t *Slots[O]) GrantAlone(now int64, key HeldKey, owner O, ttl time.Duration
 	if left = h.room(now, share); left < units {
 		return false, left
 	}
-	h.keep()
+	h.kept.Store(true)
 	h.add(units, []*Slot[O]{s})
 	h.changes++
 	h.doubts(now)
@@ -98,21 +98,14 @@ func (t *Slots[O]) Unreserve(now int64, key HeldKey, units int64) {
 	h.clean(now)
 }
 
-// keep makes the slots valid until Redis knows of them, except those that end in time. The lock must be
-// held.
-func (h *Held[O]) keep() {
-	h.kept = true
-	h.till.Store(math.MaxInt64)
-}
-
 // Keep makes the slots of keys whose Redis is not reachable valid until Redis knows of them again, except
 // slots that end in time.
 func (t *Slots[O]) Keep(now int64, reachable func(HeldKey) bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, h := range t.of {
-		if h.lapse(now); h.timed < len(h.slots) && !h.kept && !reachable(h.HeldKey) {
-			h.keep()
+		if h.lapse(now); h.timed < len(h.slots) && !h.kept.Load() && !reachable(h.HeldKey) {
+			h.kept.Store(true)
 			h.doubts(now)
 		}
 	}

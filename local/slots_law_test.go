@@ -280,7 +280,7 @@ func (f *slotFleet) step(outages, losses bool) {
 	case 15:
 		later := rapid.SampledFrom([]int64{int64(fleetTTL / 3), int64(fleetTTL / 2), int64(fleetTTL), int64(fleetTTL - fleetTTL/1000)}).Draw(t, "much later")
 		if h := p.table.of[theKey]; h != nil && rapid.Bool().Draw(t, "at the end") {
-			later = h.sure.Load() - f.now + rapid.Int64Range(-1, 1).Draw(t, "edge")
+			later = h.till.Load() - f.now + rapid.Int64Range(-1, 1).Draw(t, "edge")
 		}
 		f.now += max(0, later)
 	case 19:

@@ -62,20 +62,18 @@ func (s *Statement[O]) Answered(now, till, known, free int64) {
 		if same && known != h.units {
 			h.doubts(now)
 		}
-		if h.lapse(now); known > 0 && (!same || known == h.units) && !h.kept {
+		if h.lapse(now); known > 0 && (!same || known == h.units) && !h.kept.Load() {
 			h.extend(now, till)
 		}
 		return
 	}
 	h.asked = false
 	h.lapse(now)
-	if h.kept { // from now on Redis knows of the slots
-		h.kept = false
+	if h.kept.Load() { // from now on Redis knows of the slots
 		h.till.Store(till)
-		h.sure.Store(till)
-	} else {
-		h.extend(now, till)
+		h.kept.Store(false)
 	}
+	h.extend(now, till)
 	h.lapse(now)
 	if h.changes == s.changes {
 		h.doubt = false
@@ -105,11 +103,8 @@ func (t *Slots[O]) Next(reachable func(HeldKey) bool) int64 {
 	defer t.mu.Unlock()
 	next := int64(math.MaxInt64)
 	for _, h := range t.of {
-		if h.units > 0 {
+		if h.timed > 0 || h.units > 0 && !h.kept.Load() {
 			next = min(next, h.till.Load())
-		}
-		if h.timed > 0 {
-			next = min(next, h.sure.Load())
 		}
 		if h.doubt && !h.asked && h.flying == 0 && reachable(h.HeldKey) {
 			next = min(next, h.since)

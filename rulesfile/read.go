@@ -115,18 +115,15 @@ func readRule(r field, p *problems) *spec {
 	option := func(f field, o tiered.RuleOption) {
 		s.options = append(s.options, placedOption{at(f.value), o})
 	}
-	hasLimit := false
 	fields := p.fields(r.value, "rule "+strconv.Quote(r.name))
 	for _, f := range fields {
 		switch f.name {
 		case "limit":
-			hasLimit = true
 			s.limit = p.limit(f)
 		case "concurrent":
-			hasLimit = true
 			s.limit = p.concurrent(f)
 		case "slot_ttl":
-			option(f, p.slotTTL(f))
+			option(f, tiered.SlotTTL(p.duration(f, "a duration like 10s")))
 		case "algorithm":
 			if text, ok := p.text(f, "an algorithm like sliding-counter:k=60,strict"); ok {
 				a, err := limit.ParseAlgorithm(text)
@@ -142,21 +139,9 @@ func readRule(r field, p *problems) *spec {
 		case "unsettled":
 			option(f, tiered.Unsettled(p.unsettled(f)))
 		case "hold":
-			if text, ok := p.text(f, likeHold); ok {
-				d, err := time.ParseDuration(text)
-				if err != nil {
-					p.addf(at(f.value), "hold is %q, must be %s", text, likeHold)
-				}
-				option(f, tiered.HoldLife(d))
-			}
+			option(f, tiered.HoldLife(p.duration(f, "how long a hold lasts, like 90s")))
 		case "remember":
-			if text, ok := p.text(f, "a duration like 200ms, or 0"); ok {
-				d, err := time.ParseDuration(text)
-				if err != nil {
-					p.addf(at(f.value), "remember is %q, must be a duration like 200ms, or 0", text)
-				}
-				option(f, tiered.DenialLife(d))
-			}
+			option(f, tiered.DenialLife(p.duration(f, "a duration like 200ms, or 0")))
 		case "lease":
 			option(f, tiered.Lease(p.percent(f)))
 		case "lease_within_limit":
@@ -187,10 +172,10 @@ func readRule(r field, p *problems) *spec {
 	if named(fields, "lease") && named(fields, "lease_within_limit") {
 		p.addf(r.at, "rule %q has both lease and lease_within_limit, choose one of them", r.name)
 	}
-	if named(fields, "limit") && named(fields, "concurrent") {
+	switch windowed, concurrent := named(fields, "limit"), named(fields, "concurrent"); {
+	case windowed && concurrent:
 		p.addf(r.at, "rule %q has both limit and concurrent, make two rules of them", r.name)
-	}
-	if !hasLimit && fields != nil {
+	case !windowed && !concurrent && fields != nil:
 		p.addf(r.at, "rule %q has no limit", r.name)
 	}
 	return s
@@ -204,8 +189,6 @@ func (p *problems) unknown(f field, known ...string) {
 	p.addf(f.at, "unknown field %q, must be one of %s", f.name, strings.Join(known, ", "))
 }
 
-const likeHold = "how long a hold lasts, like 90s"
-
 const likeLimit = "a limit like 60/1m, 1000/1h,burst=50 or 5000/month@Europe/Berlin"
 
 func (p *problems) limit(f field) placedLimit {
@@ -215,6 +198,16 @@ func (p *problems) limit(f field) placedLimit {
 		if l.limit, err = limit.Parse(text); err != nil {
 			p.add(l.at, err)
 		}
+	}
+	return l
+}
+
+// concurrent reads a limit of limit.Concurrent.
+func (p *problems) concurrent(f field) placedLimit {
+	n, ok := p.whole(f, "how many units may be held at the same time, like 10")
+	l := placedLimit{at: at(f.value), limit: limit.Concurrent(n)}
+	if err := l.limit.Validate(); ok && err != nil {
+		p.add(l.at, err)
 	}
 	return l
 }
@@ -272,24 +265,33 @@ func (p *problems) boolean(f field) bool {
 	return b.Value
 }
 
-func (p *problems) number(f field, like string) float64 {
-	if text, ok := plain(f.value); ok {
-		if n, err := strconv.ParseFloat(text, 64); err == nil {
-			return n
-		}
+// parsed reads a value by a function that parses its text.
+func parsed[T any](p *problems, f field, like string, parse func(string) (T, error)) (value T, ok bool) {
+	text, _ := plain(f.value)
+	value, err := parse(text)
+	if err != nil {
+		p.unlike(f.value, f.name, like)
 	}
-	p.unlike(f.value, f.name, like)
-	return 0
+	return value, err == nil
+}
+
+func (p *problems) number(f field, like string) float64 {
+	n, _ := parsed(p, f, like, func(text string) (float64, error) { return strconv.ParseFloat(text, 64) })
+	return n
+}
+
+func (p *problems) whole(f field, like string) (n int64, ok bool) {
+	return parsed(p, f, like, func(text string) (int64, error) { return strconv.ParseInt(text, 10, 64) })
 }
 
 func (p *problems) percent(f field) int {
-	if text, ok := plain(f.value); ok {
-		if n, err := strconv.Atoi(text); err == nil {
-			return n
-		}
-	}
-	p.unlike(f.value, f.name, "a whole percentage of the limit, 1 to 50, like 10")
-	return 0
+	n, _ := parsed(p, f, "a whole percentage of the limit, 1 to 50, like 10", strconv.Atoi)
+	return n
+}
+
+func (p *problems) duration(f field, like string) time.Duration {
+	d, _ := parsed(p, f, like, time.ParseDuration)
+	return d
 }
 
 // need reads a rule's need, which replaces an algorithm.
@@ -302,12 +304,7 @@ func (p *problems) need(n field) plan.Need {
 		case "late":
 			need.Late = plan.AtMost(p.number(f, "a part of the window, like 0.02"))
 		case "bytes":
-			if text, ok := p.text(f, "a whole number of bytes"); ok {
-				var err error
-				if need.Bytes, err = strconv.ParseInt(text, 10, 64); err != nil {
-					p.unlike(f.value, f.name, "a whole number of bytes")
-				}
-			}
+			need.Bytes, _ = p.whole(f, "a whole number of bytes")
 		default:
 			p.unknown(f, "above", "late", "bytes")
 		}

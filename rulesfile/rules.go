@@ -92,28 +92,25 @@ func (r *Rules) Reload() error {
 // sighting is the result of reading the file once. Comparing two sightings shows whether the file has
 // changed.
 type sighting struct {
-	text, failure string // one of them is set
-	err           error
+	text string
+	err  error
 }
 
-func (s sighting) same(o sighting) bool { return s.text == o.text && s.failure == o.failure }
+func (s sighting) same(o sighting) bool {
+	return s.text == o.text && fmt.Sprint(s.err) == fmt.Sprint(o.err)
+}
 
-// see reads the file. It follows the directories and links of the path as they are now.
+// see reads the file, if it is regular and not too large. It follows the directories and links of the
+// path as they are now.
 func see(path string) sighting {
-	text, err := readFile(path)
-	if err != nil {
-		return sighting{failure: err.Error(), err: err}
-	}
-	return sighting{text: string(text)}
-}
-
-// readFile reads the file, if it is regular and not too large.
-func readFile(path string) ([]byte, error) {
 	text, err := regularfile.Read(path, maxBytes)
-	if errors.Is(err, regularfile.ErrNotRegular) || errors.Is(err, regularfile.ErrTooLarge) {
+	switch {
+	case err == nil:
+		return sighting{text: string(text)}
+	case errors.Is(err, regularfile.ErrNotRegular), errors.Is(err, regularfile.ErrTooLarge):
 		err = fmt.Errorf("%w: %w", ErrInvalidFile, err)
 	}
-	return text, err
+	return sighting{err: err}
 }
 
 // try puts the given file in force if it is valid, and reports the result. The caller must hold

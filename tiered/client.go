@@ -62,12 +62,12 @@ var errOneNode = errors.New("the Redis client is for a single node, and the node
 // their deadline if Redis is far away.
 func (l *Limiter) met(s *outage.Shard) {
 	l.checkNode(s)
-	_ = l.shards.WithinStart(func(ctx context.Context) error {
+	_, _ = outage.WithinStart(l.shards, func(ctx context.Context) (any, error) {
 		l.script.Prepare(ctx)
 		if !l.config.ownsClient {
 			l.script.DialAnother(ctx)
 		}
-		return nil
+		return nil, nil
 	})
 }
 
@@ -79,10 +79,8 @@ func (l *Limiter) checkNode(s *outage.Shard) {
 	if !ok {
 		return
 	}
-	masters := 0
-	err := l.shards.WithinStart(func(ctx context.Context) (err error) {
-		masters, err = remote.MastersBehind(ctx, client)
-		return err
+	masters, err := outage.WithinStart(l.shards, func(ctx context.Context) (int, error) {
+		return remote.MastersBehind(ctx, client)
 	})
 	if err == nil && masters > 0 {
 		l.script.DivideBySlot()

@@ -45,7 +45,7 @@ type Limiter struct {
 	client    redis.UniversalClient
 	keys      remote.Keyspace
 	hasher    local.Hasher
-	denials   *local.Denials // nil: turned off
+	denials   *local.Denials
 	ledger    *ledger.Ledger[*outage.Rule]
 	shards    *outage.Shards
 	shard     *outage.Shard // the only one, nil on a Cluster

@@ -16,7 +16,7 @@ import (
 
 const (
 	// leasedKeys is the number of keys for which a process can have leases or measure demand at the same
-	// time. Each key takes 80 bytes, once there is a rule with leases.
+	// time. Each key takes 40 bytes, once there is a rule with leases.
 	leasedKeys = 8192
 	// mostRenewals is the number of leases that may be requested at the same time. Further keys are
 	// decided in Redis.
@@ -150,7 +150,7 @@ func (k *Keeper) renew(r *Rule, q *outage.Question) {
 		k.table.Refused(hash, now+int64(r.Life)/4)
 		return
 	}
-	s.Leased(q, reply.Granted)
+	s.Used(q, reply.Granted, true) // whether or not they are spent, as in Redis
 	lease := local.Lease[*Rule]{
 		ID: terms.ID, Key: strings.Clone(string(q.Key)), Hash: q.Hash, Owner: r,
 		Units: reply.Granted, Stamp: reply.Stamp,

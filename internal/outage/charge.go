@@ -33,8 +33,6 @@ const givenUpAfter = int64(remote.ChargeRepeats / 2)
 type charger struct {
 	wake wake.Signal
 
-	batch []charge // charges in flight; charges.mu guards them
-
 	// Only the charging goroutine uses the rest.
 
 	// moving has the slots for which a Cluster refuses charges because they are moving, with the time of
@@ -46,13 +44,12 @@ type charger struct {
 	retry  int64 // when the next batch for moving slots is due
 }
 
-// charges are all charges that are out of the journal and that Redis may not have yet: the pending ones,
-// and the chargers' batches. If a slot moves, its pending charges move with it to the charger of its new
-// shard. While a goroutine holds mu, every debt is in exactly one of these places or in the journal.
+// charges are all charges that are out of the journal and that Redis may not have yet. If a slot moves,
+// its pending charges move with it to the charger of its new shard. While a goroutine holds mu, every
+// debt is either here or in the journal.
 type charges struct {
-	mu sync.Mutex
-	// pending are charges of which nobody knows whether they were made.
-	pending []charge
+	mu  sync.Mutex
+	out []*charge
 }
 
 // charge is a debt that Redis is charged with. A repeated charge keeps its sequence, by which Redis
@@ -60,8 +57,9 @@ type charges struct {
 type charge struct {
 	ledger.Debt[*Rule]
 	sequence int64
-	since    int64 // when the charge was sent first
-	again    bool  // this is a repetition
+	since    int64  // when the charge was sent first
+	again    bool   // this is a repetition
+	by       *Shard // whose charger is sending it; nil: it is pending, and nobody knows whether it was made
 }
 
 // Owes reports whether any units must still be charged in Redis.
@@ -69,16 +67,7 @@ func (s *Shard) Owes() bool {
 	l, has := s.all, s.has()
 	l.charges.mu.Lock()
 	defer l.charges.mu.Unlock()
-	return slices.ContainsFunc(l.taken(), func(d charge) bool { return has(d.Group) }) || l.Ledger.WaitingIn(has) > 0
-}
-
-// taken returns all charges that are out of the journal. charges.mu must be held.
-func (l *Shards) taken() []charge {
-	taken := slices.Clone(l.charges.pending)
-	for _, s := range l.routes.Load().shards {
-		taken = append(taken, s.charger.batch...)
-	}
-	return taken
+	return slices.ContainsFunc(l.charges.out, func(d *charge) bool { return has(d.Group) }) || l.Ledger.WaitingIn(has) > 0
 }
 
 // Uncharged returns the number of units that were granted without Redis, and whose charge Redis has not
@@ -87,7 +76,7 @@ func (l *Shards) Uncharged() int64 {
 	l.charges.mu.Lock()
 	defer l.charges.mu.Unlock()
 	units, _ := l.Ledger.Waiting()
-	for _, d := range l.taken() {
+	for _, d := range l.charges.out {
 		for _, p := range d.Parts {
 			units += p.Units
 		}
@@ -169,18 +158,17 @@ func (s *Shard) chargeSome() (pause time.Duration) {
 // nextCharges returns the next batch, of at most 64 debts. It prefers unanswered charges, because Redis
 // would answer other charges no better. Next come charges of slots that were moving, when they are due,
 // and then all others.
-func (s *Shard) nextCharges(now int64) (batch []charge) {
+func (s *Shard) nextCharges(now int64) (batch []*charge) {
 	l, c := s.all, &s.charger
 	l.charges.mu.Lock()
 	defer l.charges.mu.Unlock()
-	defer func() { c.batch = batch }()
 	if batch = s.repeats(now, false); len(batch) > 0 {
 		return batch
 	}
 	if len(c.moving) > 0 && now >= c.retry {
 		c.retry = now + int64(ProbeEvery)
-		c.batch = s.repeats(now, true) // so that newer charges of the same slots do not join them
-		if batch = append(c.batch, s.newCharges(now, true, chargedAtOnce-len(c.batch))...); len(batch) > 0 {
+		batch = s.repeats(now, true)
+		if batch = append(batch, s.newCharges(now, true, chargedAtOnce-len(batch))...); len(batch) > 0 {
 			return batch
 		}
 		clear(c.moving) // no charge waits for these slots
@@ -190,23 +178,25 @@ func (s *Shard) nextCharges(now int64) (batch []charge) {
 
 // repeats takes pending charges for a batch, either those of slots that are moving or the others. It
 // gives up charges that are too old.
-func (s *Shard) repeats(now int64, moving bool) (batch []charge) {
+func (s *Shard) repeats(now int64, moving bool) (batch []*charge) {
 	l, c, has := s.all, &s.charger, s.has()
-	waiting := l.charges.pending[:0]
-	for _, d := range l.charges.pending {
+	l.charges.out = slices.DeleteFunc(l.charges.out, func(d *charge) (over bool) {
+		if d.by != nil {
+			return false
+		}
 		d.Debt = l.Ledger.Remaining(d.Debt)
 		switch {
 		case len(d.Parts) == 0:
+			return true
 		case now-d.since > givenUpAfter: // Redis may no longer remember whether the charge was made
 			l.lose(d.Debt)
-		case !has(d.Group) || c.isMoving(d.Group) != moving || len(batch) == chargedAtOnce:
-			waiting = append(waiting, d)
-		default:
+			return true
+		case has(d.Group) && c.isMoving(d.Group) == moving && len(batch) < chargedAtOnce:
+			d.by = s
 			batch = append(batch, d)
 		}
-	}
-	clear(l.charges.pending[len(waiting):])
-	l.charges.pending = waiting
+		return false
+	})
 	return batch
 }
 
@@ -214,10 +204,10 @@ func (s *Shard) repeats(now int64, moving bool) (batch []charge) {
 // others. Redis recognizes a charge by its sequence, and remembers only the newest sequence of a key. So
 // newCharges takes no debts of a slot with unanswered charges, and only one debt for each rule and key.
 // (After a change of the rule's window, a key may have two records.)
-func (s *Shard) newCharges(now int64, moving bool, most int) (batch []charge) {
+func (s *Shard) newCharges(now int64, moving bool, most int) (batch []*charge) {
 	l, c, has := s.all, &s.charger, s.has()
 	taken := make(map[int]bool)
-	for _, d := range l.taken() {
+	for _, d := range l.charges.out {
 		taken[d.Group] = true
 	}
 	in := func(slot int) bool { return has(slot) && c.isMoving(slot) == moving && !taken[slot] }
@@ -229,9 +219,10 @@ func (s *Shard) newCharges(now int64, moving bool, most int) (batch []charge) {
 			l.Ledger.PutBack(d)
 		} else {
 			keys[of] = true
-			batch = append(batch, charge{Debt: d, sequence: sequence, since: now})
+			batch = append(batch, &charge{Debt: d, sequence: sequence, since: now, by: s})
 		}
 	}
+	l.charges.out = append(l.charges.out, batch...)
 	return batch
 }
 
@@ -273,7 +264,7 @@ func (l *Shards) lose(d ledger.Debt[*Rule]) {
 // made. Charges that were certainly not made, because their slot is moving or Redis is lost again, are
 // back in the journal. charge returns whether some charges were not answered, and the slots that are
 // moving.
-func (s *Shard) charge(batch []charge) (unanswered bool, refused map[int]bool) {
+func (s *Shard) charge(batch []*charge) (unanswered bool, refused map[int]bool) {
 	l := s.all
 	losses := s.memory.lossesSoFar()
 	errs := make([]error, len(batch))
@@ -314,7 +305,7 @@ func (s *Shard) charge(batch []charge) (unanswered bool, refused map[int]bool) {
 	remembers := s.memory.charged(oldest, losses)
 	l.charges.mu.Lock()
 	defer l.charges.mu.Unlock()
-	s.charger.batch = nil
+	l.charges.out = slices.DeleteFunc(l.charges.out, func(d *charge) bool { return d.by == s })
 	refused = make(map[int]bool)
 	for i, d := range batch {
 		err := errs[i]
@@ -330,8 +321,8 @@ func (s *Shard) charge(batch []charge) (unanswered bool, refused map[int]bool) {
 			l.Ledger.PutBack(d.Debt)
 			continue
 		}
-		d.again = true
-		l.charges.pending = append(l.charges.pending, d)
+		d.again, d.by = true, nil
+		l.charges.out = append(l.charges.out, d)
 	}
 	return unanswered, refused
 }

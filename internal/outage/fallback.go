@@ -89,13 +89,6 @@ func (s *Shard) Learned(q *Question, reply *remote.Reply) {
 	}
 }
 
-// Leased records units that Redis granted as a lease. They count from now on, whether or not they are
-// spent, as in Redis.
-func (s *Shard) Leased(q *Question, units int64) {
-	a := q.account()
-	s.all.Ledger.Learn(&a, s.all.Now(), ledger.Known{Granted: units})
-}
-
 // Returned records that units are given back. withoutRedis says that the units were granted without
 // Redis, and need no longer be charged there.
 func (s *Shard) Returned(q *Question, units int64, withoutRedis bool) {

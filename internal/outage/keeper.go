@@ -62,36 +62,35 @@ func (s *Shard) notMet(err error) error {
 
 // firstHeartbeat joins the fleet and returns the shortest of three round trips.
 func (s *Shard) firstHeartbeat() (took time.Duration, err error) {
-	best := StartWithin
-	err = s.all.WithinStart(func(ctx context.Context) error {
-		_, err := s.heartbeatOnce(ctx) // connects, and so takes longer
+	return WithinStart(s.all, func(ctx context.Context) (best time.Duration, err error) {
+		best = StartWithin
+		_, err = s.heartbeatOnce(ctx) // connects, and so takes longer
 		for i := 0; i < 3 && err == nil; i++ {
 			var took time.Duration
 			took, err = s.heartbeatOnce(ctx)
 			best = min(best, took)
 		}
-		return err
+		return best, err
 	})
-	if err != nil {
-		return 0, err // f may still be writing best
-	}
-	return best, nil
 }
 
-// WithinStart runs f for as long as New may wait. A client that does not honor deadlines must not delay
-// New. So f's goroutine is left behind when the time is over; Close waits for it.
-func (l *Shards) WithinStart(f func(context.Context) error) error {
+// WithinStart runs f for as long as New may wait, and returns its results. A client that does not honor
+// deadlines must not delay New. So f's goroutine is left behind when the time is over; Close waits for it.
+func WithinStart[T any](l *Shards, f func(context.Context) (T, error)) (none T, err error) {
+	var result T
 	done := make(chan error, 1)
 	l.Go(func() {
 		ctx, cancel := context.WithTimeout(l.Context, StartWithin)
 		defer cancel()
-		done <- f(ctx)
+		var err error
+		result, err = f(ctx)
+		done <- err
 	})
 	select {
 	case err := <-done:
-		return err
+		return result, err
 	case <-time.After(StartWithin + 100*time.Millisecond):
-		return fmt.Errorf("%w (%v)", remote.ErrNoAnswer, StartWithin)
+		return none, fmt.Errorf("%w (%v)", remote.ErrNoAnswer, StartWithin)
 	}
 }
 
@@ -240,14 +239,16 @@ func (s *Shard) breakerChanged(from, to breaker.State) {
 	case from == breaker.Closed && to == breaker.Open:
 		s.all.Counts.Opened.Add(1)
 		s.lost(s.all.Now())
-		s.changed()
-		s.all.Turned()
 	case to == breaker.Closed:
-		s.back(s.all.Now())
-		s.changed()
-		s.all.Turned()
+		if e := s.incident.Load(); e != nil {
+			e.isBack(s.all.Now()) // from now on it settles
+		}
 		s.charger.wake.Send()
+	default:
+		return
 	}
+	s.changed()
+	s.all.Turned()
 }
 
 // failure is the reason why Redis could not be asked, and the time.

@@ -84,7 +84,7 @@ func TestMissesPutOffTheEnd(t *testing.T) {
 	back := e.back.Load()
 	l.now.Add(int64(time.Second / 2))
 	miss()
-	if s.end(e, back); s.State() != Settling {
+	if s.end(e, back, true); s.State() != Settling {
 		t.Errorf("%v: it was put off between the look whether it is over and its end", s.State())
 	}
 	s.Breaker.ForceOpen(errLost)

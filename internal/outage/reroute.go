@@ -1,7 +1,6 @@
 package outage
 
 import (
-	"context"
 	"errors"
 	"slices"
 	"time"
@@ -23,12 +22,8 @@ const (
 // meetCluster asks a Cluster for its masters. Until the Cluster can be reached, all of its keys have one
 // shard.
 func (l *Shards) meetCluster() error {
-	var masters *remote.Masters
-	err := l.WithinStart(func(ctx context.Context) (err error) {
-		masters, err = l.Masters(ctx)
-		return err
-	})
-	if err == nil { // otherwise WithinStart's goroutine may still be writing masters
+	masters, err := WithinStart(l, l.Masters)
+	if err == nil {
 		l.reroute(masters)
 	}
 	return err
@@ -70,20 +65,21 @@ func (l *Shards) reroute(m *remote.Masters) (added []*Shard) {
 	old := l.routes.Load()
 	next := &routes{shards: old.shards}
 	successors := old.successors(m)
-	for i := range successors {
-		if successors[i] != nil {
+	for i, s := range successors {
+		if s != nil {
 			continue
 		}
-		if successors[i] = next.unused(successors); successors[i] != nil {
-			continue
-		}
-		if len(next.shards) == maxShards {
+		unused := slices.IndexFunc(next.shards, func(s *Shard) bool { return !s.inUse() && !slices.Contains(successors, s) })
+		switch {
+		case unused >= 0: // its master has lost all of its slots
+			successors[i] = next.shards[unused]
+		case len(next.shards) == maxShards:
 			successors[i] = next.shards[i%maxShards]
-			continue
+		default:
+			successors[i] = l.newShard(len(next.shards), l.FleetSize())
+			next.shards = append(next.shards[:len(next.shards):len(next.shards)], successors[i])
+			added = append(added, successors[i])
 		}
-		successors[i] = l.newShard(len(next.shards), l.FleetSize())
-		next.shards = append(next.shards[:len(next.shards):len(next.shards)], successors[i])
-		added = append(added, successors[i])
 	}
 	places := make([]where, len(next.shards))
 	for i, s := range successors {
@@ -119,11 +115,10 @@ func (l *Shards) reroute(m *remote.Masters) (added []*Shard) {
 // none, it is the shard of the vanished master that had most of its slots, or nil.
 func (r *routes) successors(m *remote.Masters) []*Shard {
 	successors := make([]*Shard, len(m.Addrs))
-	taken := make([]bool, len(r.shards))
 	for i, addr := range m.Addrs {
 		for _, s := range r.shards {
-			if w := s.where.Load(); w.slots > 0 && w.addr == addr && !taken[s.index] {
-				successors[i], taken[s.index] = s, true
+			if w := s.where.Load(); w.slots > 0 && w.addr == addr && !slices.Contains(successors, s) {
+				successors[i] = s
 			}
 		}
 	}
@@ -131,31 +126,15 @@ func (r *routes) successors(m *remote.Masters) []*Shard {
 	for slot, master := range m.Of {
 		common[master][r.of[slot]]++
 	}
-	for i := range successors {
-		if successors[i] != nil {
-			continue
-		}
+	for i, known := range successors {
 		most := 0
 		for _, s := range r.shards {
-			if n := common[i][s.index]; n > most && !taken[s.index] {
+			if n := common[i][s.index]; known == nil && n > most && !slices.Contains(successors, s) {
 				successors[i], most = s, n
 			}
 		}
-		if successors[i] != nil {
-			taken[successors[i].index] = true
-		}
 	}
 	return successors
-}
-
-// unused returns a shard whose master has lost all of its slots, or nil if there is no such shard.
-func (r *routes) unused(successors []*Shard) *Shard {
-	for _, s := range r.shards {
-		if !s.inUse() && !slices.Contains(successors, s) {
-			return s
-		}
-	}
-	return nil
 }
 
 // meetsBefore defines an order of slots. The fleet's key is in the first of a master's slots in this

@@ -1,8 +1,6 @@
 package outage
 
 import (
-	"fmt"
-
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/local/ledger"
 	"github.com/tierlimit/tierlimit/remote"
@@ -54,15 +52,7 @@ const (
 	Deny
 )
 
+var policyNames = [...]string{Approximate: "approximate", Allow: "allow", Deny: "deny"}
+
 // String returns "approximate", "allow" or "deny".
-func (p Policy) String() string {
-	switch p {
-	case Approximate:
-		return "approximate"
-	case Allow:
-		return "allow"
-	case Deny:
-		return "deny"
-	}
-	return fmt.Sprintf("OutagePolicy(%d)", p)
-}
+func (p Policy) String() string { return nameOf("OutagePolicy", policyNames[:], int(p)) }

@@ -86,11 +86,11 @@ func (s *Shard) settle(heard remote.Heard) {
 	settled := back != 0 && now-back >= int64(settleAtLeast) && all && !s.forgets(e)
 	e.heardOf(heard.Lost, now)
 	switch {
-	case settled && !e.losses().any(now), s.isOver(e):
-		s.end(e, back)
-	case settled && s.endBut(e, back):
+	case settled && len(heard.Lost) == 0, s.isOver(e):
+		s.end(e, back, true)
+	case settled && s.end(e, back, false):
 		s.warn("lost records", "more keys got grants without Redis than LedgerKeys has room for; rules that lost records keep settling for their window",
-			"rules", e.losses().rules())
+			"rules", slices.Sorted(maps.Keys(e.losses())))
 	}
 }
 
@@ -160,23 +160,6 @@ func (s *Shard) settlesSoon() bool {
 // until which each loss matters, on the limiter's clock. losses are immutable.
 type losses map[string]int64
 
-// of reports whether records of a rule are lost whose units still count.
-func (l losses) of(rule string, now int64) bool {
-	return l[rule] > now || l[remote.AnyRule] > now
-}
-
-// any reports whether records of any rule are lost whose units still count.
-func (l losses) any(now int64) bool {
-	for _, until := range l {
-		if until > now {
-			return true
-		}
-	}
-	return false
-}
-
-func (l losses) rules() []string { return slices.Sorted(maps.Keys(l)) }
-
 // lostRules returns the rules for which this instance has lost records.
 func (s *Shard) lostRules() (lost []remote.Loss) {
 	now := s.all.Now()
@@ -207,8 +190,12 @@ func (e *incident) losses() losses {
 // grants that Redis does not know no longer count. Once all instances have charged their grants, Redis
 // lacks only grants whose records were lost.
 func (e *incident) settles(rule string, window time.Duration, now int64) bool {
-	if e.isOver(window, now) {
+	switch {
+	case e.isOver(window, now):
 		return false
+	case !e.charged.Load():
+		return true
 	}
-	return !e.charged.Load() || e.losses().of(rule, now)
+	lost := e.losses()
+	return lost[rule] > now || lost[remote.AnyRule] > now
 }

@@ -102,7 +102,7 @@ type incident struct {
 	lost    atomic.Pointer[losses] // nil: no loss was reported
 }
 
-// lost begins an incident. Like back, it is called under the breaker's lock.
+// lost begins an incident. It is called under the breaker's lock.
 func (s *Shard) lost(now int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -166,37 +166,24 @@ func (s *Shard) settleFromNow() *incident {
 	return e
 }
 
-// back begins the settling.
-func (s *Shard) back(now int64) {
-	if e := s.incident.Load(); e != nil {
-		e.isBack(now)
-	}
-}
-
 // isBack records that Redis is back as of now.
 func (e *incident) isBack(now int64) { e.back.Store(max(1, now)) }
 
-// mayEnd reports whether an incident may end. Redis must have been back without interruption since the
-// given time, and nothing must have postponed the end of the settling. mu must be held.
-func (s *Shard) mayEnd(e *incident, back int64) bool {
-	return back != 0 && e.back.Load() == back && s.Breaker.Closed() && s.incident.Load() == e
-}
-
-// end ends an incident if it may end.
-func (s *Shard) end(e *incident, back int64) {
+// end ends an incident, either wholly or except for rules whose records were lost, and reports whether
+// that is a change. Redis must have been back without interruption since the given time, and nothing must
+// have postponed the end of the settling. Otherwise end does nothing.
+func (s *Shard) end(e *incident, back int64, wholly bool) (changed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.mayEnd(e, back) {
-		s.incident.Store(nil)
-		s.changed()
+	switch {
+	case back == 0 || e.back.Load() != back || !s.Breaker.Closed() || s.incident.Load() != e:
+		return false
+	case !wholly:
+		return !e.charged.Swap(true)
 	}
-}
-
-// endBut ends an incident except for rules whose records were lost. It reports whether that is a change.
-func (s *Shard) endBut(e *incident, back int64) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.mayEnd(e, back) && !e.charged.Swap(true)
+	s.incident.Store(nil)
+	s.changed()
+	return true
 }
 
 func (e *incident) isOver(window time.Duration, now int64) bool {

@@ -168,7 +168,7 @@ func (l *testShards) heartbeat(t *testing.T, s *Shard) {
 // endNow ends the incident of a shard whose Redis is back.
 func endNow(s *Shard) {
 	e := s.incident.Load()
-	s.end(e, e.back.Load())
+	s.end(e, e.back.Load(), true)
 }
 
 // closeBreaker sends probes until they close the breaker.

@@ -44,7 +44,7 @@ func TestLaw11SharesAreAsOfTheSilence(t *testing.T) {
 	if o := s.Outage(); o.Number != second.Number || o.Cut != second.Cut {
 		t.Errorf("the breaker opens: %+v, Redis was silent since %+v", o, second)
 	}
-	s.back(l.Now())
+	s.incident.Load().isBack(l.Now())
 	s.TripEnded(1, took, nil)
 	if o := s.Outage(); o.Number != second.Number {
 		t.Errorf("shares are fixed for as long as the outage settles: %+v, was %+v", o, second)

@@ -20,17 +20,17 @@ const (
 	Settling
 )
 
+var stateNames = [...]string{Healthy: "healthy", Outage: "outage", Settling: "settling"}
+
 // String returns "healthy", "outage" or "settling".
-func (s State) String() string {
-	switch s {
-	case Healthy:
-		return "healthy"
-	case Outage:
-		return "outage"
-	case Settling:
-		return "settling"
+func (s State) String() string { return nameOf("State", stateNames[:], int(s)) }
+
+// nameOf returns the name of a value of a kind, or a substitute if it has none.
+func nameOf(kind string, names []string, value int) string {
+	if value < len(names) {
+		return names[value]
 	}
-	return fmt.Sprintf("State(%d)", s)
+	return fmt.Sprintf("%s(%d)", kind, value)
 }
 
 // worse returns the worse of two states, in the order healthy, settling, outage.

@@ -193,14 +193,6 @@ func (l *Ledger[O]) lineAt(set *ledgerSet, i int, index int64) *line[O] {
 	return e
 }
 
-// loseLine removes the line of a record that is being evicted, and records the loss.
-func (l *Ledger[O]) loseLine(set *ledgerSet, i int) {
-	if e := l.line(set, i); e != nil {
-		l.lose(set.rules[i], int(e.group), set.records[i].gone)
-		l.clearLine(set, i)
-	}
-}
-
 func (l *Ledger[O]) clearLine(set *ledgerSet, i int) {
 	if e := l.line(set, i); e != nil {
 		l.journal.units.Add(-e.units)

@@ -73,10 +73,7 @@ type ledgerSet struct {
 
 // New returns a table for at least the given number of keys.
 func New[O any](keys int) *Ledger[O] {
-	sets := uint64(1)
-	if keys > ledgerWays {
-		sets = 1 << bits.Len64(uint64(keys-1)/ledgerWays)
-	}
+	sets := uint64(1) << bits.Len(uint(max(0, keys-1)/ledgerWays))
 	l := &Ledger[O]{sets: make([]ledgerSet, sets), lines: make([]*[ledgerWays]*line[O], sets), overflows: make([]*overflow, sets), mask: sets - 1}
 	for i := range l.sets {
 		l.sets[i].index = i
@@ -144,10 +141,10 @@ func (l *Ledger[O]) take(a *Account[O], o Outage, now, least, most int64, journa
 	if i >= 0 {
 		r = &set.records[i]
 		l.heal(set, i, a)
-		owed = l.owes(set, i)
+		owed = l.overflow(set).owed[i]
 	} else {
 		fresh = l.newRecord(a)
-		owed = l.owed(set, fresh.size)
+		owed = l.overflow(set).made[fresh.size%sizeClasses]
 	}
 	quota := r.share(o, a.terms(), now)
 	newest := r.advance(length, now)
@@ -225,15 +222,12 @@ func (l *Ledger[O]) takeBack(a *Account[O], now, units int64, newestFirst, journ
 	if newestFirst {
 		first, step = newest+ledgerCounts, -1
 	}
-	left := units
-	for n := range int64(ledgerCounts) {
-		left -= r.remove(newest, first+n*step, left)
-	}
-	if !journaled {
-		return
-	}
-	for n := range int64(ledgerCounts) {
-		units -= l.journalRemove(set, i, newest, first+n*step, units)
+	inJournal := units
+	for index, n := first, 0; n < ledgerCounts; index, n = index+step, n+1 {
+		units -= r.remove(newest, index, units)
+		if journaled {
+			inJournal -= l.journalRemove(set, i, newest, index, inJournal)
+		}
 	}
 }
 

@@ -5,8 +5,7 @@ import "sync/atomic"
 // losses say for which rules, and for which groups, units were lost that Redis should have been charged
 // for. They were lost because their line was evicted, or because nobody knows whether they were charged.
 type losses struct {
-	last    atomic.Int64              // when the last of the lost units will have left their window
-	inGroup []atomic.Int64            // the same by group
+	inGroup []atomic.Int64            // when the last of a group's lost units will have left their window
 	ofRule  [ruleNumbers]atomic.Int64 // the same by the number of the rule
 }
 
@@ -20,9 +19,6 @@ type Loss struct {
 
 // Lost returns the losses in some groups whose units have not left their windows at now.
 func (l *Ledger[O]) Lost(in func(group int) bool, now int64) (lost []Loss) {
-	if l.losses.last.Load() <= now {
-		return nil
-	}
 	until := int64(0)
 	for group := range l.losses.inGroup {
 		if t := l.losses.inGroup[group].Load(); t > until && in(group) {
@@ -45,7 +41,6 @@ func (l *Ledger[O]) Lose(d Debt[O], gone int64) { l.lose(d.Rule, d.Group, gone) 
 func (l *Ledger[O]) lose(rule uint8, group int, gone int64) {
 	raise(&l.losses.ofRule[rule], gone)
 	raise(&l.losses.inGroup[group], gone)
-	raise(&l.losses.last, gone)
 }
 
 func raise(a *atomic.Int64, to int64) {

@@ -49,8 +49,11 @@ func (d *arrears) raise(units, gone int64) {
 
 // makeWay records the eviction of the record at position i, in favor of a record of the given size.
 func (l *Ledger[O]) makeWay(set *ledgerSet, i int, size uint8, now int64) {
-	l.loseLine(set, i)
-	r, owed := &set.records[i], l.owed(set, size)
+	r, owed := &set.records[i], l.overflow(set).made[size%sizeClasses]
+	if e := l.line(set, i); e != nil {
+		l.lose(set.rules[i], int(e.group), r.gone)
+		l.clearLine(set, i)
+	}
 	o := l.overflows[set.index]
 	if units := r.total(); r.gone > now && units > 0 {
 		if o == nil {
@@ -68,22 +71,18 @@ func (l *Ledger[O]) makeWay(set *ledgerSet, i int, size uint8, now int64) {
 	l.owe(set, i, owed)
 }
 
-// owed returns the arrears of a key without a record. size is the size that its record would have.
-func (l *Ledger[O]) owed(set *ledgerSet, size uint8) arrears {
+// noOverflow is the overflow of all sets that have evicted nothing. It does not change.
+var noOverflow overflow
+
+// overflow returns the overflow of a set, to be read only.
+func (l *Ledger[O]) overflow(set *ledgerSet) *overflow {
 	if o := l.overflows[set.index]; o != nil {
-		return o.made[size%sizeClasses]
+		return o
 	}
-	return arrears{}
+	return &noOverflow
 }
 
-// owes returns the arrears of the key of the record at position i.
-func (l *Ledger[O]) owes(set *ledgerSet, i int) arrears {
-	if o := l.overflows[set.index]; o != nil {
-		return o.owed[i]
-	}
-	return arrears{}
-}
-
+// owe sets the arrears of the key of the record at position i.
 func (l *Ledger[O]) owe(set *ledgerSet, i int, d arrears) {
 	if o := l.overflows[set.index]; o != nil {
 		o.owed[i] = d
