@@ -3,6 +3,7 @@ package tiered
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/local"
@@ -76,14 +77,24 @@ func (r *Rule) giveBack(ctx context.Context, k *callKey, units, charged, at int6
 	return nil
 }
 
+// refundAgain is the pause before a refund is sent again because its slot is moving.
+const refundAgain = 5 * time.Millisecond
+
 // refund gives back units of a charge that Redis made at the given time, in Redis and in this instance's
-// ledger.
+// ledger. If Redis refuses because the key's slot is moving, which proves that nothing was given back, refund
+// sends it again until the deadline.
 func (r *Rule) refund(ctx context.Context, k *callKey, units, charged, at int64) error {
 	s := r.limiter.shardOf(k)
-	reply, err := s.Decide(ctx, remote.Entry{
+	e := remote.Entry{
 		Key: string(k.inRedis()), Rule: r.encoded, Operation: lua.Refund,
 		Cost: units, Charged: charged, Stamp: at,
-	})
+	}
+	reply, err := s.Decide(ctx, e)
+	for until := r.limiter.now() + int64(r.limiter.config.deadline); remote.IsMoving(err) && ctx.Err() == nil && r.limiter.now() < until; {
+		time.Sleep(refundAgain) // the rest of a slot that moves usually follows in milliseconds
+		s = r.limiter.shardOf(k)
+		reply, err = s.Decide(ctx, e)
+	}
 	if err != nil {
 		return fmt.Errorf("refunding %d units: %w", units, err)
 	}
