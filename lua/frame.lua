@@ -213,14 +213,13 @@ end
 
 -- Writes the units that were given back or charged in memory, and reads the state again. Returns false if the state
 -- proves to be damaged. A key whose units were all given back is deleted only when another key comes: while its
--- slot moves, a Cluster's node refuses commands about a key that it does not have. (A sorted set is different: it
--- must be deleted before it is filled anew.)
+-- slot moves, a Cluster's node refuses commands about a key that it does not have.
 local function write_and_look(e, s)
-  if s.changed and not s.charged and s.key == e.key and s.rule == e.rule and s.tag ~= TAG_LOG_ZSET
-    and (s.tag == 0 or s.rule.algorithm.empty(s)) then
+  if s.changed and not s.charged and s.key == e.key and s.rule == e.rule and (s.tag == 0 or s.rule.algorithm.empty(s)) then
+    local is_zset = s.tag == TAG_LOG_ZSET or s.is_zset
     seen_key, seen = s.key, ''
     look_at(s, e.key, e.rule)
-    s.changed = true
+    s.changed, s.is_zset = true, is_zset
     return true
   end
   write(s, s.key == e.key)

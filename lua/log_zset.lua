@@ -84,7 +84,11 @@ make[SLIDING_LOG_ZSET] = function()
 
   function zset.write(s, rule)
     if s.tag ~= TAG_LOG_ZSET then
-      call('DEL', s.key)
+      if s.is_zset then -- while its slot moves, a key that is deleted cannot be written any more
+        call('ZREMRANGEBYRANK', s.key, decimal(MARKS), '-1')
+      else
+        call('DEL', s.key)
+      end
       local inherited = s.inherited
       if inherited then
         for g = inherited.groups, 1, -1 do

@@ -103,11 +103,12 @@ end
 local LATEST = 2 ^ 52
 local LONGEST_WINDOW = 31622400000000 -- µs: 366 days
 
--- Returns a table with every field that most states have, so that it is allocated in one step.
+-- Returns a table with every field that most states have, so that it is allocated in one step. is_zset means that the
+-- key is still a sorted set although the state is that of no key, see write_and_look.
 local function new_state()
   return {
     key = '', raw = '', tag = 0, newest = 0, offset = 0, now = 0, rule = false, free = 0,
-    charged = false, changed = false, inherited = false, lasts = 0, tat = 0, part = 0, count = 0, left = 0, added = 0,
+    charged = false, changed = false, inherited = false, is_zset = false, lasts = 0, tat = 0, part = 0, count = 0, left = 0, added = 0,
     holds = nil, holds_changed = false, first = 0, last = 0, lines = '',
   }
 end
@@ -126,7 +127,7 @@ local function open(s, key)
     raw = read_state(key)
   end
   s.key, s.raw, s.now = key, raw, clock
-  s.charged, s.changed, s.inherited, s.lasts = false, false, false, 0
+  s.charged, s.changed, s.inherited, s.is_zset, s.lasts = false, false, false, false, 0
   if #raw >= HEADER then
     local tag, a, b, c, d, e, f, g, h, i, j, k, l, m, n = byte(raw, 1, HEADER)
     s.tag = tag

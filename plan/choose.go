@@ -153,31 +153,38 @@ func (n Need) fails(c Candidate) string {
 }
 
 // unmet returns the error for the case that no candidate meets the need. For each stated requirement it
-// names the candidate that comes closest, so that the reader sees what to give up. Among equally close
-// candidates, it names the most exact one or, if memory is bounded, the cheapest.
+// names the candidate that comes closest, so that the reader sees what to give up, and in what other
+// respect that candidate fails, once. Among equally close candidates, it names the most exact one or, if
+// memory is bounded, the cheapest.
 func (n Need) unmet(l limit.Limit, all []Candidate) error {
 	var closest []string
 	nearer := n.moreExact
 	if n.bytes() > 0 {
 		nearer = n.cheaper
 	}
-	best := func(what string, of func(Candidate) float64, show func(Candidate) string) {
+	told := make(map[Candidate]bool)
+	best := func(what, failing string, of func(Candidate) float64, show func(Candidate) string) { // failing: how fails begins for this requirement
 		c := slices.MinFunc(all, func(a, b Candidate) int { return cmp.Or(cmp.Compare(of(a), of(b)), nearer(a, b)) })
 		reason := n.fails(c)
 		if reason == "" {
 			return
 		}
-		closest = append(closest, fmt.Sprintf("%s: %v, %s, %s", what, c, show(c), reason))
+		text := fmt.Sprintf("%s: %v, %s", what, c, show(c))
+		if !told[c] && !strings.HasPrefix(reason, failing) {
+			text += ", " + reason
+		}
+		told[c] = true
+		closest = append(closest, text)
 	}
 	if n.bytes() > 0 {
-		best("least memory", func(c Candidate) float64 { return float64(c.Full(n.NameBytes)) },
+		best("least memory", "with ", func(c Candidate) float64 { return float64(c.Full(n.NameBytes)) },
 			func(c Candidate) string { return fmt.Sprintf("%d bytes", c.Full(n.NameBytes)) })
 	}
 	if n.Above.stated {
-		best("least above the limit", Candidate.Above, func(c Candidate) string { return percent(c.Above()) })
+		best("least above the limit", "which can go ", Candidate.Above, func(c Candidate) string { return percent(c.Above()) })
 	}
 	if n.late().stated {
-		best("least late", Candidate.Late, func(c Candidate) string { return percent(c.Late()) })
+		best("least late", "which is up to ", Candidate.Late, func(c Candidate) string { return percent(c.Late()) })
 	}
 	if n.Wrong.stated {
 		wrong := func(c Candidate) float64 {
@@ -187,7 +194,7 @@ func (n Need) unmet(l limit.Limit, all []Candidate) error {
 			}
 			return part
 		}
-		best("fewest wrong", wrong, func(c Candidate) string { return percent(wrong(c)) })
+		best("fewest wrong", "which decides ", wrong, func(c Candidate) string { return percent(wrong(c)) })
 	}
 	return fmt.Errorf("%w: %v with %s; %s", ErrUnmet, l, n, strings.Join(closest, "; "))
 }

@@ -308,6 +308,16 @@ func TestUnmetNeedSaysTheMostExactOfThoseThatComeClosest(t *testing.T) {
 	}
 }
 
+// The error says of no candidate twice why it does not do.
+func TestUnmetNeedDoesNotRepeatItself(t *testing.T) {
+	_, err := plan.Choose(limit.PerMinute(1_000_000), plan.Need{Above: plan.AtMost(0), Bytes: 100})
+	want := "tierlimit: nothing meets the need: 1000000/1m with never above the limit, at most 6.25 % of the window late, at most 100 bytes a key; " +
+		"least memory: fixed-window, 168 bytes; least above the limit: sliding-counter:k=2,strict, 0 %, with 184 bytes; least late: fixed-window, 0 %"
+	if err == nil || err.Error() != want {
+		t.Errorf("%v, want %v", err, want)
+	}
+}
+
 // A budget for a million keys has the same effect as a millionth of it for each key.
 func TestBudgetForAMillionKeys(t *testing.T) {
 	l := limit.PerMinute(5000)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -165,9 +166,12 @@ func (p *place) size(heard *Heard, before, now int64, ttl time.Duration) int {
 	return max(1, heard.Size)
 }
 
-// IsMoving reports whether a command failed because a slot is moving from one master of a Cluster to another,
-// so that the command's keys are split between the two. Both masters answer.
-func IsMoving(err error) bool { return redis.HasErrorPrefix(err, "TRYAGAIN") }
+// IsMoving reports whether a command failed because a slot is moving from one master of a Cluster to another, so
+// that the command's keys are split between the two, or neither decides them. Both masters answer, and keys of
+// other slots are decided.
+func IsMoving(err error) bool {
+	return redis.HasErrorPrefix(err, "TRYAGAIN") || errors.Is(err, errAstray)
+}
 
 // HeartbeatLife returns how long Redis remembers a heartbeat, given its Sequence: a minute for each heartbeat
 // so far, and at most a day, see fleet.lua.
@@ -237,6 +241,9 @@ func (f *Fleet) send(ctx context.Context, to *node, args []any) (cmd heartbeatCm
 	}
 	cmd = heartbeatCmd{redis.NewSliceCmd(ctx, args...)}
 	_ = f.script.client.Process(ctx, cmd)
+	if f.script.only == nil {
+		markAstray(cmd)
+	}
 	return cmd, nil
 }
 

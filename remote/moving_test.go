@@ -114,6 +114,7 @@ func TestKeysThatAreEmptiedWhileTheirSlotMoves(t *testing.T) {
 	}
 	rules := map[string]*Rule{
 		"log":     newRule(t, limit.PerHour(10), limit.SlidingLog()),
+		"zset":    newRule(t, limit.PerHour(10), limit.SlidingLogZSet()),
 		"counter": newRule(t, limit.PerHour(10), limit.SlidingCounter(4, limit.Strict)),
 		"gcra":    newRule(t, limit.PerHour(10), limit.GCRA()),
 		"fixed":   newRule(t, limit.PerHour(10), limit.FixedWindow()),

@@ -3,6 +3,7 @@ package remote
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 
 	"github.com/redis/go-redis/v9"
@@ -13,6 +14,17 @@ import (
 // not run.
 func isRedirected(err error) bool {
 	return redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK") || errors.Is(err, redis.ErrClosed)
+}
+
+// errAstray means that the nodes of a Cluster sent a command on to one another until its client gave up. None of
+// them decides keys of the slot then, for example because only one of them was told that the slot is moving.
+var errAstray = errors.New("the Cluster's nodes redirect the command to one another")
+
+// markAstray marks the error of a command that the Cluster's client sent, and that is still redirected.
+func markAstray(cmd redis.Cmder) {
+	if err := cmd.Err(); redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK") {
+		cmd.SetErr(fmt.Errorf("%w: %w", errAstray, err))
+	}
 }
 
 // redirected returns the parts that a node of a Cluster redirected. From then on, the Cluster's client sends
@@ -41,12 +53,14 @@ func (r *run) sendByCluster(ctx context.Context, which []int, by invocation) {
 		cmds[j] = p.cmd
 	}
 	r.script.nodes.changed.Store(true)
-	if r.script.nodes.detached.run(ctx, func() { _ = send(ctx, r.script.client, cmds) }) {
-		return
-	}
+	returned := r.script.nodes.detached.run(ctx, func() { _ = send(ctx, r.script.client, cmds) })
 	for _, i := range which {
-		r.parts[i].cmd = chargeCmd{redis.NewStringCmd(ctx)}
-		r.parts[i].cmd.SetErr(context.DeadlineExceeded)
+		p := &r.parts[i]
+		if !returned {
+			p.cmd = chargeCmd{redis.NewStringCmd(ctx)}
+			p.cmd.SetErr(context.DeadlineExceeded)
+		}
+		markAstray(p.cmd)
 	}
 }
 

@@ -58,6 +58,35 @@ func TestFieldsAreBounded(t *testing.T) {
 	}
 }
 
+// However it is written, a file cannot be nested deeper than maxDepth. Comments do not nest.
+func TestDepthIsBounded(t *testing.T) {
+	nested := func(depth int, line string) string {
+		var b strings.Builder
+		for i := range depth {
+			fmt.Fprintf(&b, "%*s%s\n", i, "", line)
+		}
+		return b.String()
+	}
+	for name, text := range map[string]string{
+		"fields":           nested(maxDepth+1, "a:"),
+		"the most fields":  nested(700, "a:"),
+		"lists":            nested(maxDepth+1, "-"),
+		"lists in fields":  nested(maxDepth+1, "- a:"),
+		"fields of dashes": nested(maxDepth/2+1, "-\n") + nested(maxDepth+1, "a:"),
+		"dashes":           strings.Repeat("- ", maxDepth+1),
+		"question marks":   strings.Repeat("? ", maxDepth+1),
+		"brackets":         strings.Repeat("[", maxDepth+1),
+	} {
+		if _, err := read("f", []byte(text)); err == nil || !strings.Contains(err.Error(), "nested more than 16 deep") {
+			t.Errorf("%s: %.200v", name, err)
+		}
+	}
+	comments := "rules: {search: {limit: 60/1m, plans: {a: 1/s}}}\n" + nested(30, "# a comment") + "keys:\n" + nested(30, "# a comment") + "  user: a # a comment\n"
+	if _, err := read("f", []byte(comments)); err != nil {
+		t.Error(err)
+	}
+}
+
 // A byte order mark, which some editors write invisibly, changes nothing. UTF-16, which some editors
 // write instead of UTF-8, is reported in plain words.
 func TestByteOrderMarks(t *testing.T) {

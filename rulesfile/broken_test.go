@@ -35,7 +35,7 @@ var broken = map[string]string{
 	"misindented.yaml":           `:4:4: the file is not valid YAML: value is not allowed in this context`,
 	"need-bytes.yaml":            `:4:19: bytes is "1kB", must be a whole number of bytes`,
 	"need-and-algorithm.yaml":    `:2:3: rule "search": tierlimit: invalid option: the rule has both a Need and the algorithm gcra; set only one of them`,
-	"need-unmet.yaml":            `:7:7: rule "search": tierlimit: nothing meets the need: 1000000/1m with never above the limit, at most 6.25 % of the window late, at most 50 bytes a key; least memory: fixed-window, 168 bytes, with 168 bytes; least above the limit: sliding-counter:k=2,strict, 0 %, with 184 bytes; least late: fixed-window, 0 %, with 168 bytes`,
+	"need-unmet.yaml":            `:7:7: rule "search": tierlimit: nothing meets the need: 1000000/1m with never above the limit, at most 6.25 % of the window late, at most 50 bytes a key; least memory: fixed-window, 168 bytes; least above the limit: sliding-counter:k=2,strict, 0 %, with 184 bytes; least late: fixed-window, 0 %`,
 	"no-limit.yaml":              `:2:3: rule "search" has no limit`,
 	"no-rules.yaml":              `:1:1: the file has no rules` + "\n" + `no-rules.yaml:1:18: no rule has a plan "gold"`,
 	"none.yaml":                  `:1:1: the file is empty, must have rules`,

@@ -135,23 +135,32 @@ func invalidText(text []byte) (place, bool) {
 	return place{bytes.Count(good, []byte("\n")) + 1, utf8.RuneCount(line) + 1}, false
 }
 
-// tooDeep returns the first token that is nested deeper than maxDepth, by brackets, or by dashes and
-// question marks on one line. The size of a file bounds nesting by indentation.
+// tooDeep returns the first token that is nested deeper than maxDepth, by brackets, or by the columns in
+// which lines, dashes and question marks begin. As a list may begin in the column of its field, and a field
+// right behind a dash, one column stands for up to three levels.
 func tooDeep(tokens token.Tokens) *token.Token {
-	brackets, dashes, line := 0, 0, 0
+	brackets, line := 0, 0
+	var columns []int // each larger than the one before
 	for _, t := range tokens {
-		if t.Position.Line != line {
-			line, dashes = t.Position.Line, 0
-		}
+		begins := t.Position.Line != line
+		line = t.Position.Line
 		switch t.Type {
 		case token.SequenceStartType, token.MappingStartType:
 			brackets++
 		case token.SequenceEndType, token.MappingEndType:
 			brackets--
 		case token.SequenceEntryType, token.MappingKeyType:
-			dashes++
+			begins = true
+		case token.CommentType:
+			begins = false
 		}
-		if brackets > maxDepth || dashes > maxDepth {
+		if begins && brackets == 0 {
+			for len(columns) > 0 && columns[len(columns)-1] >= t.Position.Column {
+				columns = columns[:len(columns)-1]
+			}
+			columns = append(columns, t.Position.Column)
+		}
+		if brackets > maxDepth || len(columns) > maxDepth {
 			return t
 		}
 	}

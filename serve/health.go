@@ -11,6 +11,9 @@ import (
 // healthName is the name of the service in grpc.health.v1.
 const healthName = "ratelimit"
 
+// firstConfig is the part of the service that works once it has received a first configuration.
+const firstConfig = "first config"
+
 // healthState answers health checks over HTTP and gRPC: whether clients should send requests to the service.
 type healthState struct {
 	grpc *health.Server
@@ -52,6 +55,19 @@ func (h *healthState) put(part string, works bool) {
 		status = healthv1.HealthCheckResponse_NOT_SERVING
 	}
 	h.grpc.SetServingStatus(healthName, status)
+}
+
+// waiting makes the service "" of grpc.health.v1, which stands for the whole server, not healthy until started. From
+// then on it is healthy, as in envoyproxy/ratelimit, which listens only once it has its first configuration.
+func (h *healthState) waiting() {
+	h.set(firstConfig, false)
+	h.grpc.SetServingStatus("", healthv1.HealthCheckResponse_NOT_SERVING)
+}
+
+// started ends waiting.
+func (h *healthState) started() {
+	h.set(firstConfig, true)
+	h.grpc.SetServingStatus("", healthv1.HealthCheckResponse_SERVING)
 }
 
 func (h *healthState) anyBroken() bool {

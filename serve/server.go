@@ -99,8 +99,8 @@ func (s *Server) start(ctx context.Context) error {
 	if s.settings.HealthyWithConfig {
 		s.health.set("config", false)
 	}
-	if !s.settings.HealthyAtOnce { // envoyproxy/ratelimit does not even listen before its first configuration
-		s.health.set("first config", false)
+	if !s.settings.HealthyAtOnce {
+		s.health.waiting()
 	}
 	if err := s.openLimiters(registry); err != nil {
 		return err
@@ -384,7 +384,7 @@ func (s *Server) load(files []config.File) error {
 	s.loading.Lock()
 	defer s.loading.Unlock()
 	err := s.put(files, s.overlay)
-	s.health.set("first config", true)
+	s.health.started()
 	if s.refused = nil; err != nil {
 		s.refused = files
 	}

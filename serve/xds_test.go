@@ -19,6 +19,8 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
+	"google.golang.org/grpc/credentials/insecure"
+	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/prototext"
@@ -145,7 +147,8 @@ func TestXDS(t *testing.T) {
 }
 
 // Until a first configuration has been received or read, all requests get errors. The service is not healthy then, so
-// that none are sent. (envoyproxy/ratelimit does not even listen.) A configuration that is refused also ends that
+// that none are sent, not even by clients that ask over gRPC for the health of the whole server, as Kubernetes does.
+// (envoyproxy/ratelimit does not even listen.) A configuration that is refused also ends that
 // state, as in envoyproxy/ratelimit.
 func TestHealthBeforeTheFirstConfiguration(t *testing.T) {
 	plane, address := startControlPlane(t)
@@ -153,33 +156,43 @@ func TestHealthBeforeTheFirstConfiguration(t *testing.T) {
 		code, _ := get(t, server, "http", "/healthcheck")
 		return code == http.StatusOK
 	}
+	whole := func(server *Server) bool {
+		t.Helper()
+		connection, err := grpc.NewClient(server.Addr("grpc").String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+		must(t, err)
+		defer connection.Close()
+		answer, err := healthv1.NewHealthClient(connection).Check(t.Context(), &healthv1.HealthCheckRequest{})
+		must(t, err)
+		return answer.GetStatus() == healthv1.HealthCheckResponse_SERVING
+	}
 	overXDS := []string{"CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_SERVER_URL=" + address}
 	redis := redistest.Shared(t).Addr()
 	server := startOn(t, redis, t.TempDir(), overXDS...)
 	<-plane.asked
-	if healthy(server) {
+	if healthy(server) || whole(server) {
 		t.Error("healthy before the control plane has sent anything")
 	}
 	plane.publish("1", &anypb.Any{TypeUrl: "type.googleapis.com/other"})
-	if healthy(server) {
+	if healthy(server) || whole(server) {
 		t.Error("healthy when the control plane has sent something else")
 	}
 	plane.publish("2", resource(t, `name: "a" domain: "d" descriptors { key: "k" rate_limit { requests_per_unit: 2 } }`))
-	if !healthy(server) {
+	if !healthy(server) || !whole(server) {
 		t.Error("not healthy when a configuration has been refused")
 	}
 	server.Close()
-	if !healthy(startOn(t, redis, t.TempDir(), append(overXDS, "FORCE_START_WITHOUT_INITIAL_CONFIG=true")...)) {
+	server = startOn(t, redis, t.TempDir(), append(overXDS, "FORCE_START_WITHOUT_INITIAL_CONFIG=true")...)
+	if !healthy(server) || !whole(server) {
 		t.Error("not healthy, but should start without a configuration")
 	}
 
 	root := t.TempDir()
 	server = startOn(t, redis, root)
-	if healthy(server) {
+	if healthy(server) || whole(server) {
 		t.Error("healthy without a directory of configuration files")
 	}
 	must(t, os.Mkdir(filepath.Join(root, "config"), 0o700))
-	redistest.Eventually(t, "healthy", func() bool { return healthy(server) })
+	redistest.Eventually(t, "healthy", func() bool { return healthy(server) && whole(server) })
 }
 
 // A gRPC server with default settings, such as many control planes are, ends a connection whose pings come sooner

@@ -242,7 +242,11 @@ func TestWhatDoesNotGoWithSlots(t *testing.T) {
 			return err
 		},
 	} {
-		if err := call(); !errors.Is(err, limit.ErrNotForLimit) {
+		rule := `rule "jobs"`
+		if strings.HasPrefix(name, "Acquire") {
+			rule = `rule "rate"`
+		}
+		if err := call(); !errors.Is(err, limit.ErrNotForLimit) || !strings.Contains(err.Error(), rule) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

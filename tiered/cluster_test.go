@@ -170,6 +170,87 @@ func TestGroupsOfASlotThatMoves(t *testing.T) {
 	}
 }
 
+// Laws 7 and 11: if a slot's master was told that the slot moves, and the other node was not, each sends commands for
+// the slot's keys to the other. Only these keys are decided without Redis, and charged when the mistake is corrected.
+func TestLaws7And11ASlotThatNoNodeDecides(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartCluster(t, 2)
+	from, to := cluster.Nodes()[0], cluster.Nodes()[1]
+	l := newLimiterOn(t, cluster.Client(t), "tl", RememberDenials(0), Deadline(2*time.Second))
+	r := newRule(t, l, "r", limit.PerDay(1000), Use(limit.SlidingLog()))
+	its, _ := keysOf(t, from, l)
+	astray, other := its[0], its[1]
+	id, err := to.Client(t).ClusterMyID(t.Context()).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	source := from.Client(t)
+	slot := source.ClusterKeySlot(t.Context(), "{"+astray+"}").Val()
+	say := func(args ...any) {
+		t.Helper()
+		if err := source.Do(t.Context(), append([]any{"CLUSTER", "SETSLOT", slot}, args...)...).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mustAllow(t, r, other, 1)
+	say("MIGRATING", id)
+	const calls = 4 // in a row, which would be an outage
+	for range calls {
+		if d := mustAllow(t, r, astray, 1); d.Tier != limit.TierFallback {
+			t.Errorf("of the slot: %+v", d)
+		}
+	}
+	if d := mustAllow(t, r, other, 1); d.Tier != limit.TierRedis || l.Stats().Outages > 0 {
+		t.Errorf("of another slot: %+v; Redis counted as lost %d times", d, l.Stats().Outages)
+	}
+	say("STABLE")
+	redistest.Eventually(t, "all is charged", func() bool { return l.Stats().UnchargedUnits == 0 })
+	for key, want := range map[string]int64{astray: calls, other: 2} {
+		if charged := r.Limit().Quota() - peek(t, r, key).Remaining; charged != want {
+			t.Errorf("%s: %d units charged, want %d", key, charged, want)
+		}
+	}
+}
+
+// A refund that needs two values, while their slot moves and they are on different nodes, is made when both have moved.
+func TestRefundsOfASlotThatMoves(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartCluster(t, 2)
+	from, to := cluster.Nodes()[0], cluster.Nodes()[1]
+	client := cluster.Client(t)
+	l := newLimiterOn(t, client, "tl", RememberDenials(0), Deadline(10*time.Second))
+	r := newRule(t, l, "r", limit.PerDay(1000), Use(limit.SlidingLog()), Unsettled(GiveBack))
+	its, _ := keysOf(t, from, l)
+	key := its[0]
+	hold, _, err := r.Hold(t.Context(), key, 1, time.Hour)
+	if err != nil || hold == nil {
+		t.Fatal(hold, err)
+	}
+	d := mustAllow(t, r, key, 5)
+	slot := client.ClusterKeySlot(t.Context(), "{"+key+"}").Val()
+	refunded := make(chan error, 1)
+	cluster.MoveSlots(t, from, to, []int{int(slot)}, func() {
+		go func() { refunded <- r.Refund(t.Context(), key, &d, 5) }()
+		redistest.Eventually(t, "a node has refused the refund", func() bool {
+			for _, node := range []*redistest.Server{from, to} {
+				if info, err := node.Client(t).Info(t.Context(), "errorstats").Result(); err == nil && strings.Contains(info, "errorstat_TRYAGAIN") {
+					return true
+				}
+			}
+			return false
+		})
+	})
+	if err := <-refunded; err != nil {
+		t.Error(err)
+	}
+	if d := peek(t, r, key); d.Remaining != 999 {
+		t.Errorf("%+v, want all but the unit held free", d)
+	}
+	if outages := l.Stats().Outages; outages > 0 {
+		t.Errorf("Redis counted as lost %d times", outages)
+	}
+}
+
 // asking runs one caller per key, who asks every 10 ms.
 type asking struct {
 	stop chan struct{}

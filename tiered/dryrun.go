@@ -3,8 +3,9 @@ package tiered
 import (
 	"context"
 	"slices"
-	"sync"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/remote"
@@ -21,7 +22,7 @@ import (
 // In [Limiter.AllowAll] and [Limiter.TakeAll] the other rules are charged all or none, as if the rule on
 // a dry run were not there. If they grant, the rule on a dry run is asked after them, within the same
 // deadline, and charged by itself if the cost fits. If they deny, it is not asked, because the request
-// does not happen.
+// does not happen. It does not count toward [MaxTogether] there.
 //
 // Instances of a fleet may differ in this option; all of them charge the same counts.
 func DryRun() RuleOption {
@@ -53,7 +54,8 @@ func (l *Limiter) decideBesideDryRuns(ctx context.Context, requests []Request, g
 	}
 	granted := len(real) == 0 || decided[0].Allowed
 	decisions := make([]limit.Decision, len(requests))
-	var dry sync.WaitGroup
+	var dry errgroup.Group
+	dry.SetLimit(MaxTogether) // they are counted nowhere else
 	for i, q := range requests {
 		switch {
 		case !q.isDryRun():
@@ -65,12 +67,12 @@ func (l *Limiter) decideBesideDryRuns(ctx context.Context, requests []Request, g
 			decisions[i] = q.Rule.heldBack(limit.TierLocal)
 			decisions[i].DryRun = true
 		case grants == nil:
-			dry.Go(func() { decisions[i], _ = q.Rule.AllowN(rest, q.Key, q.Cost) }) // a rule on a dry run returns no errors
+			dry.Go(func() error { decisions[i], _ = q.Rule.AllowN(rest, q.Key, q.Cost); return nil }) // a rule on a dry run returns no errors
 		default:
-			dry.Go(func() { grants[i], decisions[i] = q.takeDry(rest) })
+			dry.Go(func() error { grants[i], decisions[i] = q.takeDry(rest); return nil })
 		}
 	}
-	dry.Wait()
+	_ = dry.Wait()
 	return decisions, nil
 }
 

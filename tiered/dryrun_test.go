@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"testing"
 	"time"
 
@@ -199,6 +200,33 @@ func TestLaw7DryRunsKeepTheDeadline(t *testing.T) {
 		_, err := l.AllowAll(context.Background(), Request{Rule: r, Key: "k", Cost: 1}, Request{Rule: dry, Key: "k", Cost: 1})
 		return err == nil && l.Degraded()
 	})
+}
+
+// Law 7: a group with many dry runs, which do not count toward MaxTogether, does not start a goroutine for each.
+func TestLaw7ManyDryRunsAreAskedInTurn(t *testing.T) {
+	server := redistest.Start(t)
+	l := newLimiterOn(t, server.Client(t), redistest.Prefix(), Deadline(time.Second))
+	dry := newRule(t, l, "dry", limit.PerHour(1000), DryRun())
+	server.Pause()
+	defer server.Resume()
+	requests := make([]Request, 20*MaxTogether)
+	for i := range requests {
+		requests[i] = Request{Rule: dry, Key: fmt.Sprint("k", i), Cost: 1}
+	}
+	before, most := runtime.NumGoroutine(), 0
+	done := make(chan error, 1)
+	go func() { _, err := l.AllowAll(context.Background(), requests...); done <- err }()
+	for {
+		select {
+		case err := <-done:
+			if more := most - before; err != nil || more > 2*MaxTogether {
+				t.Errorf("%v, with %d goroutines more", err, more)
+			}
+			return
+		case <-time.After(time.Millisecond):
+			most = max(most, runtime.NumGoroutine())
+		}
+	}
 }
 
 // Copies of a rule that WithLimit makes are on a dry run, too.

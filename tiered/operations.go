@@ -3,6 +3,7 @@ package tiered
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/local"
@@ -66,16 +67,26 @@ func (r *Rule) Refund(ctx context.Context, key string, d *limit.Decision, units 
 	return r.giveBack(ctx, &k, units, charged, d.ChargedAt)
 }
 
+// refundAgain is the pause before a refund is sent again because its slot is moving.
+const refundAgain = 5 * time.Millisecond
+
 // giveBack gives back units of a charge of the given time, in Redis and in this instance's ledger. at is 0 if
-// the charge was made without Redis, which then has no such charge. giveBack works also while the limiter
-// is being closed.
+// the charge was made without Redis, which then has no such charge. If Redis refuses because the key's slot is
+// moving, which proves that nothing was given back, giveBack asks again until the deadline. It works also
+// while the limiter is being closed.
 func (r *Rule) giveBack(ctx context.Context, k *callKey, units, charged, at int64) error {
 	s, returned := r.limiter.shardOf(k), units
 	if at != 0 {
-		reply, err := s.Decide(ctx, remote.Entry{
+		e := remote.Entry{
 			Key: string(k.inRedis()), Rule: r.encoded, Operation: lua.Refund,
 			Cost: units, Charged: charged, Stamp: at,
-		})
+		}
+		reply, err := s.Decide(ctx, e)
+		for until := r.limiter.now() + int64(r.limiter.config.deadline); remote.IsMoving(err) && ctx.Err() == nil && r.limiter.now() < until; {
+			time.Sleep(refundAgain) // the rest of a slot that moves usually follows in milliseconds
+			s = r.limiter.shardOf(k)
+			reply, err = s.Decide(ctx, e)
+		}
 		if err != nil {
 			return fmt.Errorf("refunding %d units: %w", units, err)
 		}

@@ -5,6 +5,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -34,8 +35,12 @@ func parseFlags(set *flag.FlagSet, args []string, usage string, most int, stdout
 		}
 		return usageError{fmt.Errorf("%s (\"tierlimit %s -h\" lists the flags)", explainedFlag(set, err), set.Name())}
 	}
-	if most == 1 && set.NArg() == 1 && set.Arg(0) == "" {
-		return usageError{fmt.Errorf("the %s is empty; is it a shell variable that is not set?", argument(usage))}
+	if i := slices.Index(set.Args(), ""); i >= 0 && set.NArg() <= most {
+		what := fmt.Sprintf("argument %d", i+1)
+		if most == 1 {
+			what = "the " + argument(usage)
+		}
+		return usageError{fmt.Errorf("%s is empty; is it a shell variable that is not set?", what)}
 	}
 	if set.NArg() > most {
 		if most == 0 {

@@ -258,6 +258,9 @@ func TestMisuse(t *testing.T) {
 	}{
 		{[]string{"replay", ""}, "FILE is empty"},
 		{[]string{"report", ""}, "FILE is empty"},
+		{[]string{"check", "a.yaml", ""}, "argument 2 is empty; is it a shell variable"},
+		{[]string{"show", "search", ""}, "argument 2 is empty; is it a shell variable"},
+		{[]string{"show", "", "user 17"}, "argument 1 is empty; is it a shell variable"},
 		{[]string{"replay", "-instances", "many"}, `"many" for flag -instances: must be a whole number`},
 		{[]string{"plan", "-keys", "1e6"}, `"1e6" for flag -keys: must be a whole number`},
 		{[]string{"top", "-time", "5", "r"}, "must be a duration like 30s"},

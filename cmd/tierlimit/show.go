@@ -51,7 +51,7 @@ func runShow(ctx context.Context, args []string, stdout, stderr io.Writer) (err 
 	var names []string
 	key := set.Arg(set.NArg() - 1)
 	switch {
-	case set.NArg() == 0 || key == "":
+	case set.NArg() == 0:
 		return usageError{errors.New("no key given")}
 	case set.NArg() == 2:
 		names = set.Args()[:1]

@@ -1,5 +1,5 @@
-// Package snippet is what the fragments of Go in the pages take for granted. See
-// ../snippets_test.go.
+// Package snippet declares the variables that fragments of Go in the documentation may use without
+// declaring them. ../snippets_test.go compiles each fragment together with this file.
 package snippet
 
 import (

@@ -148,11 +148,17 @@ func (s *Shard) heartbeat() {
 	}
 	if err = s.Heartbeat(s.all.Deadline); err != nil {
 		s.Failed(err)
-		s.unheard.Add(1)
 	} else if s.beats.Load() < beatsToKnow {
 		s.beats.Add(1)
 	}
-	if done(err); s.unheard.Load() >= int32(FleetTTL/heartbeatEvery) && s.Breaker.Closed() {
+	if done(err); err != nil {
+		s.notHeard(err)
+	}
+}
+
+// notHeard counts a heartbeat that failed. If several fail in a row while Redis decides, it logs the error.
+func (s *Shard) notHeard(err error) {
+	if s.unheard.Add(1) >= int32(FleetTTL/heartbeatEvery) && s.Breaker.Closed() {
 		s.warn("unheard", "Redis decides, but heartbeats fail: other instances do not count this one, "+
 			"and it would not notice if Redis lost data", "error", err)
 	}
@@ -187,6 +193,7 @@ func (s *Shard) heartbeatOnce(ctx context.Context) (took time.Duration, err erro
 	heard, err := s.fleet.Heartbeat(ctx, unsettled, lost...)
 	took = time.Since(started)
 	if remote.IsMoving(err) {
+		s.notHeard(err)
 		return took, nil // Redis answers; later heartbeats will succeed when the slot has moved
 	}
 	if err != nil {

@@ -123,6 +123,12 @@ type noLog struct{}
 func (noLog) Warn(string, string, ...any) {}
 func (noLog) Info(string, string, ...any) {}
 
+// warnings is a Log that keeps the warnings.
+type warnings []string
+
+func (w *warnings) Warn(_, message string, _ ...any) { *w = append(*w, message) }
+func (*warnings) Info(string, string, ...any)        {}
+
 // newShards returns the shard of a single node or, if nodes is 0, the shards of a Cluster whose masters the test
 // sets. Nothing runs in the background except what the test starts.
 func newShards(t *testing.T, nodes int) *testShards {
@@ -341,10 +347,23 @@ func TestHeartbeatsAreNotLateForWhatIsOwed(t *testing.T) {
 	}
 }
 
-// An error of a heartbeat counts for the breaker, unless a slot is moving.
+// An error of a heartbeat counts for the breaker, unless a slot is moving. Then it is only logged, when several have
+// failed in a row.
 func TestHeartbeatsThatFail(t *testing.T) {
 	l := newShards(t, 1)
 	s, m := l.first, l.masters[0]
+	var log warnings
+	l.Log = &log
+	m.err = tryAgain{}
+	for i := range 10 {
+		if s.heartbeat(); s.State() != Healthy || (len(log) > 0) != (i >= 4) {
+			t.Errorf("after %d heartbeats while their slot moves it is %v, and logged %q", i+1, s.State(), log)
+		}
+	}
+	m.err = nil
+	if s.heartbeat(); s.unheard.Load() != 0 {
+		t.Error("the slot has moved, and heartbeats still count as failed")
+	}
 	m.err = remote.ErrNoAnswer
 	for range 3 {
 		s.heartbeat()

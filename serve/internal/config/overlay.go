@@ -31,7 +31,7 @@ const (
 
 // LoadOverlay reads an overlay. The error wraps [ErrInvalid] and lists up to twenty mistakes, each with its place.
 func LoadOverlay(file File) (*Overlay, error) {
-	p := &problems{file: file.Name}
+	p := &problems{file: file.Name, overlay: true}
 	o := &Overlay{}
 	n := parse(file.Text, p)
 	if n == nil {
@@ -47,9 +47,6 @@ func LoadOverlay(file File) (*Overlay, error) {
 	})
 	if len(o.entries) > mostOverlayEntries {
 		p.addf(n, "limits has %d entries, must have at most %d", len(o.entries), mostOverlayEntries)
-	}
-	for _, warning := range p.warnings { // overlays are new, so no file depends on what is only a warning elsewhere
-		p.add(&Problem{Place: Place{File: p.file}, What: warning})
 	}
 	if err := p.err(); err != nil {
 		return nil, err

@@ -46,6 +46,7 @@ const mostProblems = 20
 // problems collects the mistakes and warnings of all files.
 type problems struct {
 	file     string
+	overlay  bool // the file is an overlay, which must be a single document
 	found    []error
 	left     int // problems beyond mostProblems
 	warnings []string

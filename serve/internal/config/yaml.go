@@ -36,9 +36,15 @@ func parse(text []byte, p *problems) *yaml.Node {
 		}
 		return nil
 	}
-	if err := decoder.Decode(&second); err == nil {
+	switch err := decoder.Decode(&second); {
+	case errors.Is(err, io.EOF):
+	case p.overlay && err == nil: // overlays are new, so no file depends on what is only a warning elsewhere
+		p.addf(&second, "a second document begins here, an overlay must be a single document")
+	case p.overlay:
+		p.add(notYAML(p.file, err))
+	case err == nil:
 		p.warnf(&second, "a second document begins here; only the first one is read")
-	} else if !errors.Is(err, io.EOF) {
+	default:
 		behind := notYAML(p.file, err)
 		p.warnf(&yaml.Node{Line: behind.Line, Column: behind.Column}, "everything after the first document is ignored; %s", behind.What)
 	}
