@@ -26,6 +26,7 @@ func TestLaw9GroupOverAHealthyAndAFlappingMaster(t *testing.T) {
 		// If an answer of the other master is late, that instance's share decides, and more than the limit is granted.
 		// So the deadline is long. The breakers, which would open after three deadlines, are opened by force.
 		l := newLimiterOn(t, cluster.Client(t), prefix)
+		awaitHealthy(t, l)
 		newRule(t, l, "r", limit.PerDay(quota), Use(limit.SlidingLog()))
 		newRule(t, l, "larger", limit.PerDay(100_000), Use(limit.SlidingLog()))
 		its, others = keysOf(t, master, l)

@@ -43,6 +43,13 @@ func newLimiterOn(t testing.TB, client redis.UniversalClient, prefix string, opt
 	return l
 }
 
+// awaitHealthy waits until Redis decides alone. On a busy machine, a limiter that is made may not reach Redis within
+// the second for which New waits, and then starts in an outage.
+func awaitHealthy(t testing.TB, l *Limiter) {
+	t.Helper()
+	redistest.Eventually(t, "Redis decides alone", func() bool { return l.State() == Healthy })
+}
+
 func keyOf(l *Limiter, key string) *callKey {
 	k := l.key(key)
 	return &k
