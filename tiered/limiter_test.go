@@ -30,10 +30,7 @@ func newLimiterOn(t testing.TB, client redis.UniversalClient, prefix string, opt
 		// takes a second under the race detector.
 		LedgerKeys(1000), RememberDenials(1000),
 	}, options...)
-	l, err := New(client, options...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := redistest.Reached(t, client, func() (*Limiter, error) { return New(client, options...) })
 	t.Cleanup(func() {
 		// With a short deadline on a busy machine, Close may not leave the fleet in time.
 		if err := l.Close(); err != nil && remote.KindOf(err) != remote.Timeout {
