@@ -53,7 +53,7 @@ func TestLeastPrivilege(t *testing.T) {
 	if err := admin.Do(ctx, rights[:len(rights)-4]...).Err(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := New(server.Client(t, as)); !errors.Is(err, limit.ErrAuth) {
+	if err := refusal(t, server.Client(t, as)); !errors.Is(err, limit.ErrAuth) {
 		t.Errorf("without the rights that a heartbeat needs: %v", err)
 	}
 
@@ -63,7 +63,7 @@ func TestLeastPrivilege(t *testing.T) {
 	l := newLimiterOn(t, server.Client(t, as), "tl", RememberDenials(0))
 	checkAllAlgorithms(t, l)
 	checkAllCalls(t, l)
-	if _, err := New(server.Client(t, as), Prefix("other")); !errors.Is(err, limit.ErrAuth) || !strings.Contains(err.Error(), "tiered.Prefix") {
+	if err := refusal(t, server.Client(t, as), Prefix("other")); !errors.Is(err, limit.ErrAuth) || !strings.Contains(err.Error(), "tiered.Prefix") {
 		t.Errorf("with a prefix that the user has no right to: %v", err)
 	}
 

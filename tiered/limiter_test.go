@@ -40,6 +40,20 @@ func newLimiterOn(t testing.TB, client redis.UniversalClient, prefix string, opt
 	return l
 }
 
+// refusal returns the error with which New refuses a client. On a busy machine New may not reach Redis within the
+// second for which it waits, and then returns none.
+func refusal(t *testing.T, client redis.UniversalClient, options ...Option) (err error) {
+	t.Helper()
+	redistest.Eventually(t, "New refuses the client", func() bool {
+		var l *Limiter
+		if l, err = New(client, options...); err == nil {
+			_ = l.Close()
+		}
+		return err != nil
+	})
+	return err
+}
+
 // awaitHealthy waits until Redis decides alone. On a busy machine, a limiter that is made may not reach Redis within
 // the second for which New waits, and then starts in an outage.
 func awaitHealthy(t testing.TB, l *Limiter) {
