@@ -369,6 +369,7 @@ func TestLaw6NoErrorForLoad(t *testing.T) {
 				want = map[codes.Code]int{codes.Unavailable: calls}
 			case policy == tiered.Deny && unavailable > 0: // the limiter had no room for some
 				want = map[codes.Code]int{codes.OK: calls - unavailable, codes.Unavailable: unavailable}
+				maps.DeleteFunc(want, func(_ codes.Code, n int) bool { return n == 0 }) // on a busy machine, for all
 			}
 			if !maps.Equal(got, want) {
 				t.Errorf("%v, paused %v: %v, want %v", policy, paused, got, want)
