@@ -88,7 +88,7 @@ func TestLaws7And11RedisHangsInMidTraffic(t *testing.T) {
 		instances = 4
 		quota     = 200
 		window    = 2 * time.Second
-		deadline  = 50 * time.Millisecond
+		deadline  = 200 * time.Millisecond // Redis decides again only if its answers are in time
 		// A busy machine runs timers and goroutines late. A call that waited for Redis or for the client's own
 		// time-outs would take three seconds. TestLaw7DecisionsEndAtTheirDeadline measures to the millisecond.
 		slack = time.Second
