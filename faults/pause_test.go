@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"slices"
 	"sync"
@@ -143,6 +144,26 @@ func (w *worker) ask(t *testing.T, c command) answer {
 	return w.hear(t)
 }
 
+// askWithin is ask for a command that must end before its first units leave the window. On a busy machine it may take
+// longer, and is then repeated after all units have left.
+func (w *worker) askWithin(t *testing.T, c command) (a answer) {
+	t.Helper()
+	redistest.Eventually(t, "a command takes less than a window", func() bool {
+		a = w.ask(t, c)
+		first, last := int64(math.MaxInt64), int64(0)
+		for _, o := range a.Operations {
+			first, last = min(first, o.Call), max(last, o.Return)
+		}
+		took := time.Duration(last - first)
+		if took >= pausedWindow {
+			t.Logf("a command took %v", took)
+			time.Sleep(pausedWindow)
+		}
+		return took < pausedWindow
+	})
+	return a
+}
+
 // signal sends a signal that stops the process, as a debugger, a container's freezer or a long garbage collection
 // does, or lets it continue.
 func (w *worker) signal(t *testing.T, s unix.Signal) {
@@ -174,7 +195,7 @@ func TestLaws2And11AfterAPauseNothingStaleIsUsed(t *testing.T) {
 		t.Fatal(err)
 	}
 	const exact, leased = 0, 1
-	a := w.ask(t, command{Rule: exact, Callers: 1, Times: pausedQuota + 10})
+	a := w.askWithin(t, command{Rule: exact, Callers: 1, Times: pausedQuota + 10})
 	if last := a.Operations[len(a.Operations)-1]; allowed(a.Operations) != pausedQuota || last.Tier != limit.TierLocal {
 		t.Fatalf("%d units granted, then %v", allowed(a.Operations), last)
 	}
@@ -211,7 +232,7 @@ func TestLaws2And11AfterAPauseNothingStaleIsUsed(t *testing.T) {
 	server.Kill()
 	time.Sleep(pausedFor)
 	w.signal(t, unix.SIGCONT)
-	a = w.ask(t, command{Rule: exact, Callers: 4, Times: pausedQuota})
+	a = w.askWithin(t, command{Rule: exact, Callers: 4, Times: pausedQuota})
 	if units := allowed(a.Operations); units < pausedQuota/2-1 || units > pausedQuota/2+1 {
 		t.Errorf("%d units granted without Redis after a pause, want half of %d", units, pausedQuota)
 	}
