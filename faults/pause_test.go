@@ -250,13 +250,16 @@ func TestLaws1And4PausesUnderTraffic(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const callers, pauses = 8, 2
-	for i, rule := range rules {
+	const callers, pauses, attempts = 8, 2, 10
+	attempt := 1
+	for i := 0; i < len(rules); attempt++ {
+		rule := rules[i]
 		c := command{Rule: i, Callers: callers, For: 3 * pausedWindow}
 		w.tell(t, c)
 		var own []operation
 		var failed error
 		var busy sync.WaitGroup
+		longest := sleepsLate(3 * pausedWindow)
 		busy.Go(func() { own, failed = c.run(rules) })
 		for range pauses {
 			time.Sleep(pausedWindow / 4)
@@ -274,16 +277,38 @@ func TestLaws1And4PausesUnderTraffic(t *testing.T) {
 				elsewhere++
 			}
 		}
-		// Callers that were waiting when the process stood still may have missed their deadlines.
-		if a.State == "outage" || elsewhere > pauses*callers {
-			t.Errorf("%s: %d decisions made without Redis, then %s", rule.Name(), elsewhere, a.State)
-		}
 		most, bound := mostInAWindow(slices.Concat(own, a.Operations)), rule.WorstCase()+int64(elsewhere)
-		if most > bound || most < pausedQuota/2 {
+		if most > bound {
 			t.Errorf("%s: %d units in a window, want up to %d", rule.Name(), most, bound)
 		}
+		// Callers that were waiting when the process stood still may have missed their deadlines.
+		if little := most < pausedQuota/2; little || a.State == "outage" || elsewhere > pauses*callers {
+			// A machine that stood still itself makes few decisions, and some of them too late.
+			if late := <-longest; late > pausedWindow/20 && attempt < attempts {
+				t.Logf("%s: again, since a goroutine slept %v too long: %d units, %d decisions made without Redis", rule.Name(), late, most, elsewhere)
+				continue
+			}
+			t.Errorf("%s: %d units in a window, %d decisions made without Redis, then %s", rule.Name(), most, elsewhere, a.State)
+		}
+		i++
 		t.Logf("%s: %d units in a window, up to %d; %d granted here, %d there, %d decisions without Redis", rule.Name(), most, bound, len(own), len(a.Operations), elsewhere)
 	}
+}
+
+// sleepsLate sleeps again and again for the given time, and returns how much too long the longest sleep was: for so
+// long the machine let a goroutine of this process wait.
+func sleepsLate(within time.Duration) <-chan time.Duration {
+	longest := make(chan time.Duration, 1)
+	go func() {
+		late := time.Duration(0)
+		for began, last := time.Now(), time.Now(); last.Sub(began) < within; {
+			time.Sleep(time.Millisecond)
+			now := time.Now()
+			late, last = max(late, now.Sub(last)-time.Millisecond), now
+		}
+		longest <- late
+	}()
+	return longest
 }
 
 // mostInAWindow returns the most units that were certainly granted within one window: those of calls that began and

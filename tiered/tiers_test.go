@@ -254,7 +254,7 @@ func TestLaw12CloseLeavesNothingBehind(t *testing.T) {
 
 func TestOpenOwnsItsClient(t *testing.T) {
 	server := redistest.Shared(t)
-	l, err := Open(&redis.UniversalOptions{Addrs: []string{server.Addr()}}, Prefix("open"))
+	l, err := Open(&redis.UniversalOptions{Addrs: []string{server.Addr()}}, Prefix("open"), Deadline(5*time.Second))
 	if err != nil {
 		t.Fatal(err)
 	}

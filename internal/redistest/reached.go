@@ -8,9 +8,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Reached calls start, which makes a limiter, again if the limiter starts in an outage although the client's server
-// answers. A new limiter waits for Redis for a second at most, which a busy machine may use up. start is called up to
-// four times, and the last limiter is returned whatever its state is. Limiters of Clusters are returned as they are.
+// Reached calls start, which makes a limiter, again if the limiter starts in an outage although the client's server, or
+// all masters of its Cluster, answer. A new limiter waits for Redis for a second or two, which a busy machine may use
+// up. start is called up to four times, and the last limiter is returned whatever its state is.
 func Reached[L interface {
 	Degraded() bool
 	Close() error
@@ -25,17 +25,19 @@ func Reached[L interface {
 		if !l.Degraded() || attempt == attempts || !answers(client) {
 			return l
 		}
-		tb.Log("a new limiter has not reached Redis within a second, although Redis answers: it is made again")
+		tb.Log("a new limiter has not reached Redis in time, although Redis answers: it is made again")
 		_ = l.Close()
 	}
 }
 
 func answers(client redis.UniversalClient) bool {
-	node, ok := client.(*redis.Client)
-	if !ok {
-		return false
-	}
 	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Second)
 	defer cancel()
-	return node.Ping(ctx).Err() == nil
+	switch client := client.(type) {
+	case *redis.Client:
+		return client.Ping(ctx).Err() == nil
+	case *redis.ClusterClient:
+		return client.ForEachMaster(ctx, func(ctx context.Context, master *redis.Client) error { return master.Ping(ctx).Err() }) == nil
+	}
+	return false
 }

@@ -24,6 +24,7 @@ func TestReached(t *testing.T) {
 		"the third one":      {Shared(t).Client(t), 2, 3},
 		"none":               {Shared(t).Client(t), 100, 4},
 		"there is no server": {lost, 100, 1},
+		"a Cluster":          {SharedCluster(t).Client(t), 1, 2},
 	} {
 		var made []*startedLimiter
 		l := Reached(t, tc.client, func() (*startedLimiter, error) {
