@@ -37,10 +37,7 @@ func TestMain(m *testing.M) {
 func newLimiter(t testing.TB, client redis.UniversalClient, prefix string, options ...tiered.Option) *tiered.Limiter {
 	t.Helper()
 	options = append([]tiered.Option{tiered.Prefix(prefix), tiered.Logger(slog.New(slog.DiscardHandler)), tiered.LedgerKeys(10_000), tiered.RememberDenials(10_000)}, options...)
-	l, err := tiered.New(client, options...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := redistest.Reached(t, client, func() (*tiered.Limiter, error) { return tiered.New(client, options...) })
 	t.Cleanup(func() {
 		// Leaving the fleet may fail if a test has broken the way to Redis.
 		if err := l.Close(); err != nil {

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"os"
 	"slices"
 	"sync"
@@ -145,6 +146,26 @@ func (w *worker) ask(t *testing.T, c command) answer {
 	return w.hear(t)
 }
 
+// askWithin is ask for a command that must end before its first units leave the window. On a busy machine it may take
+// longer, and is then repeated after all units have left.
+func (w *worker) askWithin(t *testing.T, c command) (a answer) {
+	t.Helper()
+	redistest.Eventually(t, "a command takes less than a window", func() bool {
+		a = w.ask(t, c)
+		first, last := int64(math.MaxInt64), int64(0)
+		for _, o := range a.Operations {
+			first, last = min(first, o.Call), max(last, o.Return)
+		}
+		took := time.Duration(last - first)
+		if took >= pausedWindow {
+			t.Logf("a command took %v", took)
+			time.Sleep(pausedWindow)
+		}
+		return took < pausedWindow
+	})
+	return a
+}
+
 // signal sends a signal that stops the process, as a debugger, a container's freezer or a long garbage collection
 // does, or lets it continue.
 func (w *worker) signal(t *testing.T, s unix.Signal) {
@@ -176,7 +197,7 @@ func TestLaws2And11AfterAPauseNothingStaleIsUsed(t *testing.T) {
 		t.Fatal(err)
 	}
 	const exact, leased = 0, 1
-	a := w.ask(t, command{Rule: exact, Callers: 1, Times: pausedQuota + 10})
+	a := w.askWithin(t, command{Rule: exact, Callers: 1, Times: pausedQuota + 10})
 	if last := a.Operations[len(a.Operations)-1]; allowed(a.Operations) != pausedQuota || last.Tier != limit.TierLocal {
 		t.Fatalf("%d units granted, then %v", allowed(a.Operations), last)
 	}
@@ -213,7 +234,7 @@ func TestLaws2And11AfterAPauseNothingStaleIsUsed(t *testing.T) {
 	server.Kill()
 	time.Sleep(pausedFor)
 	w.signal(t, unix.SIGCONT)
-	a = w.ask(t, command{Rule: exact, Callers: 4, Times: pausedQuota})
+	a = w.askWithin(t, command{Rule: exact, Callers: 4, Times: pausedQuota})
 	if units := allowed(a.Operations); units < pausedQuota/2-1 || units > pausedQuota/2+1 {
 		t.Errorf("%d units granted without Redis after a pause, want half of %d", units, pausedQuota)
 	}
@@ -231,13 +252,16 @@ func TestLaws1And4PausesUnderTraffic(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const callers, pauses = 8, 2
-	for i, rule := range rules {
+	const callers, pauses, attempts = 8, 2, 10
+	attempt := 1
+	for i := 0; i < len(rules); attempt++ {
+		rule := rules[i]
 		c := command{Rule: i, Callers: callers, For: 3 * pausedWindow}
 		w.tell(t, c)
 		var own []operation
 		var failed error
 		var busy sync.WaitGroup
+		longest := sleepsLate(3 * pausedWindow)
 		busy.Go(func() { own, failed = c.run(rules) })
 		for range pauses {
 			time.Sleep(pausedWindow / 4)
@@ -255,16 +279,38 @@ func TestLaws1And4PausesUnderTraffic(t *testing.T) {
 				elsewhere++
 			}
 		}
-		// Callers that were waiting when the process stood still may have missed their deadlines.
-		if a.State == "outage" || elsewhere > pauses*callers {
-			t.Errorf("%s: %d decisions made without Redis, then %s", rule.Name(), elsewhere, a.State)
-		}
 		most, bound := mostInAWindow(slices.Concat(own, a.Operations)), rule.WorstCase()+int64(elsewhere)
-		if most > bound || most < pausedQuota/2 {
+		if most > bound {
 			t.Errorf("%s: %d units in a window, want up to %d", rule.Name(), most, bound)
 		}
+		// Callers that were waiting when the process stood still may have missed their deadlines.
+		if little := most < pausedQuota/2; little || a.State == "outage" || elsewhere > pauses*callers {
+			// A machine that stood still itself makes few decisions, and some of them too late.
+			if late := <-longest; late > pausedWindow/20 && attempt < attempts {
+				t.Logf("%s: again, since a goroutine slept %v too long: %d units, %d decisions made without Redis", rule.Name(), late, most, elsewhere)
+				continue
+			}
+			t.Errorf("%s: %d units in a window, %d decisions made without Redis, then %s", rule.Name(), most, elsewhere, a.State)
+		}
+		i++
 		t.Logf("%s: %d units in a window, up to %d; %d granted here, %d there, %d decisions without Redis", rule.Name(), most, bound, len(own), len(a.Operations), elsewhere)
 	}
+}
+
+// sleepsLate sleeps again and again for the given time, and returns how much too long the longest sleep was: for so
+// long the machine let a goroutine of this process wait.
+func sleepsLate(within time.Duration) <-chan time.Duration {
+	longest := make(chan time.Duration, 1)
+	go func() {
+		late := time.Duration(0)
+		for began, last := time.Now(), time.Now(); last.Sub(began) < within; {
+			time.Sleep(time.Millisecond)
+			now := time.Now()
+			late, last = max(late, now.Sub(last)-time.Millisecond), now
+		}
+		longest <- late
+	}()
+	return longest
 }
 
 // mostInAWindow returns the most units that were certainly granted within one window: those of calls that began and

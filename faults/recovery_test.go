@@ -26,7 +26,8 @@ type callers struct {
 	failed  atomic.Value // error
 }
 
-func startCallers(rule *tiered.Rule, count int, pause time.Duration) *callers {
+// startCallers starts callers of a rule whose limiter has the given deadline.
+func startCallers(rule *tiered.Rule, deadline time.Duration, count int, pause time.Duration) *callers {
 	c := &callers{}
 	for i := range count {
 		c.running.Go(func() {
@@ -61,28 +62,29 @@ func (c *callers) end(t *testing.T) {
 // Redis and the outage policy.
 func TestLaw7SlowRedisDoesNotFlap(t *testing.T) {
 	t.Parallel()
+	const deadline = 150 * time.Millisecond // so long that Redis decides again on a busy machine, too
 	server := redistest.Start(t)
 	p := startProxies(t, server.Addr())
 	var outages atomic.Int64
 	l := newLimiter(t, server.Client(t, func(o *redis.Options) { o.Dialer, o.ContextTimeoutEnabled = p.dial, true }), redistest.Prefix(),
-		tiered.OnStateChange(func(s tiered.State) {
+		tiered.Deadline(deadline), tiered.OnStateChange(func(s tiered.State) {
 			if s == tiered.Outage {
 				outages.Add(1)
 			}
 		}))
-	c := startCallers(newRule(t, l, "r", limit.PerDay(1_000_000)), 8, time.Millisecond)
+	c := startCallers(newRule(t, l, "r", limit.PerDay(1_000_000)), deadline, 8, time.Millisecond)
 	redistest.Eventually(t, "Redis decides", func() bool { return l.State() == tiered.Healthy })
-	p.begin(fault{"latency", "downstream", map[string]int{"latency": 45, "jitter": 40}}) // 5 to 85 ms
+	p.begin(fault{"latency", "downstream", map[string]int{"latency": 135, "jitter": 120}}) // 15 to 255 ms
 	redistest.Eventually(t, "Redis counts as lost", func() bool { return outages.Load() > 0 })
 	before := outages.Load()
-	time.Sleep(8 * time.Second) // further outages during this time are counted
+	time.Sleep(16 * time.Second) // further outages during this time are counted
 	n := outages.Load() - before
 	p.end()
 	redistest.Eventually(t, "Redis decides again", func() bool { return l.State() == tiered.Healthy })
 	c.end(t)
-	t.Logf("Redis counted as lost once, and %d times more in 8 s", n)
+	t.Logf("Redis counted as lost once, and %d times more in 16 s", n)
 	if n > 5 {
-		t.Errorf("Redis counted as lost %d times more in 8 s, want up to 5", n)
+		t.Errorf("Redis counted as lost %d times more in 16 s, want up to 5", n)
 	}
 }
 
@@ -92,10 +94,12 @@ func TestLaw7SlowRedisDoesNotFlap(t *testing.T) {
 // looks there seldom while there is other work, and calls that were decided in time would return a quarter of a
 // second later.
 func TestLaw7RecoveryIsNoStampede(t *testing.T) {
+	const deadline = 200 * time.Millisecond // Redis counts as back only if it answers in time, on a busy machine, too
 	server := redistest.Start(t)
 	control := server.Client(t)
-	l := newLimiter(t, server.Client(t, func(o *redis.Options) { o.PoolSize, o.ContextTimeoutEnabled = 1000, true }), redistest.Prefix())
-	c := startCallers(newRule(t, l, "r", limit.PerDay(1_000_000)), 500, 10*time.Millisecond)
+	l := newLimiter(t, server.Client(t, func(o *redis.Options) { o.PoolSize, o.ContextTimeoutEnabled = 1000, true }), redistest.Prefix(),
+		tiered.Deadline(deadline))
+	c := startCallers(newRule(t, l, "r", limit.PerDay(1_000_000)), deadline, 500, 10*time.Millisecond)
 	redistest.Eventually(t, "Redis decides", func() bool { return l.State() == tiered.Healthy })
 	before, began := connectionsMade(t, control), time.Now()
 	for range 3 {

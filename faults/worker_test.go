@@ -35,10 +35,20 @@ type task struct {
 	Name, Journal, URL string
 }
 
-// open makes the worker's limiter.
+// open makes the worker's limiter, and waits until Redis decides alone. On a busy machine, a limiter may not reach
+// Redis within the second for which it waits when it is made.
 func (t task) open(deadline time.Duration) (*tiered.Limiter, error) {
-	return tiered.OpenURL("redis://"+t.Addr, tiered.Prefix(t.Prefix), tiered.Deadline(deadline), tiered.Logger(slog.New(slog.DiscardHandler)),
+	l, err := tiered.OpenURL("redis://"+t.Addr, tiered.Prefix(t.Prefix), tiered.Deadline(deadline), tiered.Logger(slog.New(slog.DiscardHandler)),
 		tiered.LedgerKeys(10_000), tiered.RememberDenials(10_000))
+	if err != nil {
+		return nil, err
+	}
+	for began := time.Now(); l.State() != tiered.Healthy; time.Sleep(time.Millisecond) {
+		if time.Since(began) > time.Minute {
+			return nil, errors.Join(errors.New("not within a minute: Redis decides alone"), l.Close())
+		}
+	}
+	return l, nil
 }
 
 const (

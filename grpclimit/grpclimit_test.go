@@ -44,10 +44,7 @@ func newLimiterOn(t testing.TB, client redis.UniversalClient, prefix string, opt
 		tiered.Prefix(prefix), tiered.Logger(slog.New(slog.DiscardHandler)), tiered.Deadline(5 * time.Second),
 		tiered.LedgerKeys(1000), tiered.RememberDenials(1000),
 	}, options...)
-	l, err := tiered.New(client, options...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := redistest.Reached(t, client, func() (*tiered.Limiter, error) { return tiered.New(client, options...) })
 	t.Cleanup(func() { _ = l.Close() })
 	return l
 }
@@ -372,6 +369,7 @@ func TestLaw6NoErrorForLoad(t *testing.T) {
 				want = map[codes.Code]int{codes.Unavailable: calls}
 			case policy == tiered.Deny && unavailable > 0: // the limiter had no room for some
 				want = map[codes.Code]int{codes.OK: calls - unavailable, codes.Unavailable: unavailable}
+				maps.DeleteFunc(want, func(_ codes.Code, n int) bool { return n == 0 }) // on a busy machine, for all
 			}
 			if !maps.Equal(got, want) {
 				t.Errorf("%v, paused %v: %v, want %v", policy, paused, got, want)

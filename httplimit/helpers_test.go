@@ -29,10 +29,7 @@ func newLimiterOn(t testing.TB, client redis.UniversalClient, options ...tiered.
 		tiered.Logger(slog.New(slog.DiscardHandler)), tiered.Deadline(5 * time.Second),
 		tiered.LedgerKeys(1000), tiered.RememberDenials(1000),
 	}, options...)
-	l, err := tiered.New(client, options...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := redistest.Reached(t, client, func() (*tiered.Limiter, error) { return tiered.New(client, options...) })
 	t.Cleanup(func() { _ = l.Close() })
 	return l
 }

@@ -315,8 +315,9 @@ func TestLaw6NoErrorForLoad(t *testing.T) {
 			switch {
 			case policy == tiered.Deny && paused:
 				want = map[int]int{503: requests}
-			case policy == tiered.Deny && got[503] > 0: // the limiter had no room for some
-				want = map[int]int{200: requests - got[503], 503: got[503]}
+			case policy == tiered.Deny: // the limiter had no room for some, or on a busy machine for all
+				want = map[int]int{503: got[503], 200: requests - got[503]}
+				maps.DeleteFunc(want, func(_, n int) bool { return n == 0 })
 			}
 			if !maps.Equal(got, want) {
 				t.Errorf("%v, paused %v: %v, want %v", policy, paused, got, want)

@@ -38,11 +38,10 @@ func beside(t *testing.T, l *tiered.Limiter) (*tiered.Limiter, *tiered.Rule) {
 
 func newLimiterOf(t *testing.T, prefix string, options ...tiered.Option) (*tiered.Limiter, *tiered.Rule) {
 	t.Helper()
-	l, err := tiered.New(redistest.Shared(t).Client(t), append(options, tiered.Prefix(prefix), tiered.Deadline(5*time.Second),
-		tiered.Logger(slog.New(slog.NewTextHandler(io.Discard, nil))), tiered.LedgerKeys(1000), tiered.RememberDenials(1000))...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := redistest.Shared(t).Client(t)
+	options = append(options, tiered.Prefix(prefix), tiered.Deadline(5*time.Second),
+		tiered.Logger(slog.New(slog.NewTextHandler(io.Discard, nil))), tiered.LedgerKeys(1000), tiered.RememberDenials(1000))
+	l := redistest.Reached(t, client, func() (*tiered.Limiter, error) { return tiered.New(client, options...) })
 	t.Cleanup(func() { _ = l.Close() })
 	r, err := l.Rule("search", limit.PerHour(3))
 	if err != nil {

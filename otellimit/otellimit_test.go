@@ -27,11 +27,10 @@ func TestMain(m *testing.M) { redistest.Main(m) }
 
 func newLimiter(t *testing.T) *tiered.Limiter {
 	t.Helper()
-	l, err := tiered.New(redistest.Shared(t).Client(t),
-		tiered.Prefix(redistest.Prefix()), tiered.Logger(slog.New(slog.DiscardHandler)), tiered.Deadline(5*time.Second))
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := redistest.Shared(t).Client(t)
+	l := redistest.Reached(t, client, func() (*tiered.Limiter, error) {
+		return tiered.New(client, tiered.Prefix(redistest.Prefix()), tiered.Logger(slog.New(slog.DiscardHandler)), tiered.Deadline(5*time.Second))
+	})
 	t.Cleanup(func() {
 		if err := l.Close(); err != nil {
 			t.Error(err)

@@ -24,10 +24,8 @@ func newLimiter(t *testing.T, options ...tiered.Option) (*tiered.Limiter, *prome
 	options = append([]tiered.Option{
 		tiered.Prefix(redistest.Prefix()), tiered.Logger(slog.New(slog.DiscardHandler)), tiered.Deadline(5 * time.Second),
 	}, options...)
-	l, err := tiered.New(redistest.Shared(t).Client(t), options...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := redistest.Shared(t).Client(t)
+	l := redistest.Reached(t, client, func() (*tiered.Limiter, error) { return tiered.New(client, options...) })
 	t.Cleanup(func() {
 		if err := l.Close(); err != nil {
 			t.Error(err)

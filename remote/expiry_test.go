@@ -101,7 +101,7 @@ func TestLaw8KeysInUseDoNotExpireEarly(t *testing.T) {
 			// often; there it takes as long as necessary to see the expiry kept.
 			enough := func() bool { return last.Clock-began.Clock > 300_000 && (a != limit.GCRA() || kept >= 100) }
 			for before := int64(0); !enough(); {
-				if last.Clock-began.Clock > 20_000_000 {
+				if last.Clock-began.Clock > 120_000_000 {
 					t.Fatalf("the expiry was kept %d times only: nothing is tested", kept)
 				}
 				which := random.IntN(4) / 3 // the other limit is used seldom

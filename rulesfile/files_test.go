@@ -27,10 +27,8 @@ func newLimiter(t testing.TB, options ...tiered.Option) *tiered.Limiter {
 		tiered.Prefix(redistest.Prefix()), tiered.Deadline(5 * time.Second), tiered.Logger(slog.New(slog.DiscardHandler)),
 		tiered.LedgerKeys(1000), tiered.RememberDenials(1000),
 	}, options...)
-	l, err := tiered.New(redistest.Shared(t).Client(t), options...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := redistest.Shared(t).Client(t)
+	l := redistest.Reached(t, client, func() (*tiered.Limiter, error) { return tiered.New(client, options...) })
 	t.Cleanup(func() { _ = l.Close() })
 	return l
 }

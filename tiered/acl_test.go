@@ -53,7 +53,7 @@ func TestLeastPrivilege(t *testing.T) {
 	if err := admin.Do(ctx, rights[:len(rights)-4]...).Err(); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := New(server.Client(t, as)); !errors.Is(err, limit.ErrAuth) {
+	if err := refusal(t, server.Client(t, as)); !errors.Is(err, limit.ErrAuth) {
 		t.Errorf("without the rights that a heartbeat needs: %v", err)
 	}
 
@@ -63,7 +63,7 @@ func TestLeastPrivilege(t *testing.T) {
 	l := newLimiterOn(t, server.Client(t, as), "tl", RememberDenials(0))
 	checkAllAlgorithms(t, l)
 	checkAllCalls(t, l)
-	if _, err := New(server.Client(t, as), Prefix("other")); !errors.Is(err, limit.ErrAuth) || !strings.Contains(err.Error(), "tiered.Prefix") {
+	if err := refusal(t, server.Client(t, as), Prefix("other")); !errors.Is(err, limit.ErrAuth) || !strings.Contains(err.Error(), "tiered.Prefix") {
 		t.Errorf("with a prefix that the user has no right to: %v", err)
 	}
 
@@ -130,7 +130,7 @@ func checkAllCalls(t *testing.T, l *Limiter) {
 			t.Fatalf("with leases: %+v, %v", d, err)
 		}
 	}
-	const ttl = 3 * time.Second // a slot is renewed after one second
+	const ttl = 6 * time.Second // a slot is renewed after two seconds, and is lost if the machine is late by four
 	slots := newRule(t, l, "slots", limit.Concurrent(3), SlotTTL(ttl))
 	slot, d, err := slots.Acquire(ctx, "k", 2)
 	if err != nil || slot == nil || d.Degraded() {
@@ -217,6 +217,7 @@ func TestLeastPrivilegeOnACluster(t *testing.T) {
 	}
 	client := cluster.Client(t, func(o *redis.ClusterOptions) { o.Username, o.Password = "limiter", "secret" })
 	l := newLimiterOn(t, client, "tl", RememberDenials(0))
+	awaitHealthy(t, l)
 	checkAllAlgorithms(t, l)
 	checkAllCalls(t, l)
 	// While the slots below move, the first node has none of their keys, and redirects every command about them.
@@ -232,14 +233,16 @@ func TestLeastPrivilegeOnACluster(t *testing.T) {
 		}
 	}
 	cluster.MoveSlots(t, from, to, slots, func() {
-		r := newRule(t, newLimiterOn(t, client, "tl", RememberDenials(0)), "moving", limit.PerMinute(300))
+		l := newLimiterOn(t, client, "tl", RememberDenials(0))
+		awaitHealthy(t, l)
+		r := newRule(t, l, "moving", limit.PerMinute(300))
 		for i := range 2000 {
 			if d := mustAllow(t, r, fmt.Sprint("k", i), 1); d.Tier != limit.TierRedis {
 				t.Fatalf("%+v", d)
 			}
 		}
-		for _, s := range r.limiter.shards.InUse() {
-			if err := s.Heartbeat(r.limiter.config.deadline); err != nil {
+		for _, s := range l.shards.InUse() {
+			if err := s.Heartbeat(l.config.deadline); err != nil {
 				t.Errorf("a heartbeat while its slot is moving: %v", err)
 			}
 		}

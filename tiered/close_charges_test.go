@@ -111,7 +111,7 @@ func TestUnknownChargesAreUncharged(t *testing.T) {
 func TestChargeRest(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	l := newLimiterOn(t, server.Client(t), redistest.Prefix(), Deadline(50*time.Millisecond))
+	l := newLimiterOn(t, server.Client(t), redistest.Prefix(), Deadline(500*time.Millisecond))
 	r := newRule(t, l, "r", limit.PerHour(10))
 	server.Kill()
 	l.shard.Breaker.ForceOpen(errors.New("lost"))
@@ -150,7 +150,7 @@ func TestChargeRest(t *testing.T) {
 func TestChargeRestWaitsForSettlements(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	l := newLimiterOn(t, server.Client(t), redistest.Prefix(), Deadline(50*time.Millisecond))
+	l := newLimiterOn(t, server.Client(t), redistest.Prefix(), Deadline(500*time.Millisecond))
 	r := newRule(t, l, "r", limit.PerHour(10))
 	hold := mustHold(t, r, "k", 5, time.Hour)
 	server.Pause()

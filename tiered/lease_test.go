@@ -139,10 +139,10 @@ func TestUnusedUnitsGoBack(t *testing.T) {
 	server, prefix := redistest.Shared(t), redistest.Prefix()
 	option := []RuleOption{Use(limit.SlidingLog()), Lease(20)}
 	watcher := newRule(t, newLimiterOn(t, server.Client(t), prefix), "r", limit.PerHour(1000), option...)
-	l, err := New(server.Client(t), Prefix(prefix), Deadline(5*time.Second), LedgerKeys(1000), RememberDenials(1000))
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := server.Client(t)
+	l := redistest.Reached(t, client, func() (*Limiter, error) {
+		return New(client, Prefix(prefix), Deadline(5*time.Second), LedgerKeys(1000), RememberDenials(1000))
+	})
 	r := newRule(t, l, "r", limit.PerHour(1000), option...)
 
 	spent := spendUntilLeased(t, r, "idle")

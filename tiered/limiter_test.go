@@ -30,10 +30,7 @@ func newLimiterOn(t testing.TB, client redis.UniversalClient, prefix string, opt
 		// takes a second under the race detector.
 		LedgerKeys(1000), RememberDenials(1000),
 	}, options...)
-	l, err := New(client, options...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := redistest.Reached(t, client, func() (*Limiter, error) { return New(client, options...) })
 	t.Cleanup(func() {
 		// With a short deadline on a busy machine, Close may not leave the fleet in time.
 		if err := l.Close(); err != nil && remote.KindOf(err) != remote.Timeout {
@@ -41,6 +38,27 @@ func newLimiterOn(t testing.TB, client redis.UniversalClient, prefix string, opt
 		}
 	})
 	return l
+}
+
+// refusal returns the error with which New refuses a client. On a busy machine New may not reach Redis within the
+// second for which it waits, and then returns none.
+func refusal(t *testing.T, client redis.UniversalClient, options ...Option) (err error) {
+	t.Helper()
+	redistest.Eventually(t, "New refuses the client", func() bool {
+		var l *Limiter
+		if l, err = New(client, options...); err == nil {
+			_ = l.Close()
+		}
+		return err != nil
+	})
+	return err
+}
+
+// awaitHealthy waits until Redis decides alone. On a busy machine, a limiter that is made may not reach Redis within
+// the second for which New waits, and then starts in an outage.
+func awaitHealthy(t testing.TB, l *Limiter) {
+	t.Helper()
+	redistest.Eventually(t, "Redis decides alone", func() bool { return l.State() == Healthy })
 }
 
 func keyOf(l *Limiter, key string) *callKey {

@@ -162,10 +162,7 @@ func TestLaw12ShadowEndsWithTheLimiter(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := runtime.NumGoroutine()
-	l, err := New(client, Prefix(redistest.Prefix()), Deadline(5*time.Second))
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := redistest.Reached(t, client, func() (*Limiter, error) { return New(client, Prefix(redistest.Prefix()), Deadline(5*time.Second)) })
 	r := newRule(t, l, "r", limit.PerHour(5), Use(limit.GCRA()), Shadow(1))
 	mustAllow(t, r, "k", 1)
 	redistest.Eventually(t, "the comparison is made", func() bool { return r.shadow.compared() == 1 })

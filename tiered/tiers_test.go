@@ -220,10 +220,7 @@ func TestLaw12CloseLeavesNothingBehind(t *testing.T) {
 	stays := newLimiterOn(t, server.Client(t), prefix)
 	client := server.Client(t)
 	before := runtime.NumGoroutine()
-	l, err := New(client, Prefix(prefix), Deadline(time.Second))
-	if err != nil {
-		t.Fatal(err)
-	}
+	l := redistest.Reached(t, client, func() (*Limiter, error) { return New(client, Prefix(prefix), Deadline(5*time.Second)) })
 	r := newRule(t, l, "r", limit.PerMinute(1))
 	for range 10 {
 		mustAllow(t, r, "k", 1)
@@ -257,7 +254,7 @@ func TestLaw12CloseLeavesNothingBehind(t *testing.T) {
 
 func TestOpenOwnsItsClient(t *testing.T) {
 	server := redistest.Shared(t)
-	l, err := Open(&redis.UniversalOptions{Addrs: []string{server.Addr()}}, Prefix("open"))
+	l, err := Open(&redis.UniversalOptions{Addrs: []string{server.Addr()}}, Prefix("open"), Deadline(5*time.Second))
 	if err != nil {
 		t.Fatal(err)
 	}

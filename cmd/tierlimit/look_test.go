@@ -25,10 +25,8 @@ import (
 
 func newLimiter(t *testing.T, client redis.UniversalClient, options ...tiered.Option) *tiered.Limiter {
 	t.Helper()
-	limiter, err := tiered.New(client, append(options, tiered.Deadline(10*time.Second), tiered.Logger(slog.New(slog.DiscardHandler)))...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	options = append(options, tiered.Deadline(10*time.Second), tiered.Logger(slog.New(slog.DiscardHandler)))
+	limiter := redistest.Reached(t, client, func() (*tiered.Limiter, error) { return tiered.New(client, options...) })
 	t.Cleanup(func() { _ = limiter.Close() })
 	return limiter
 }
