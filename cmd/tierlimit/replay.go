@@ -34,7 +34,8 @@ The log may be in one of these formats:
   - that of a web server (Common or Combined Log Format, or W3C's with its header, as in IIS),
     of Envoy, of HAProxy, of Amazon's load balancers, or of CloudFront;
   - JSON, in lines or as an array: objects with a time, a host or key, and optionally a user,
-    path, bytes and cost; or the same names and values as slog.TextHandler writes them;
+    path, bytes and cost, by the names of many programs, such as Caddy, Traefik, Kong, Cloudflare
+    and Azure; or the same names and values as slog.TextHandler writes them;
   - CSV whose first line has these names for its columns;
   - lines of a time (RFC 3339, or a number since 1970), a key, and the cost if it is not 1.
 Requests are sorted by their times, so parts of a log may come in any order, as in

@@ -46,6 +46,7 @@ func TestFormatsOfOthers(t *testing.T) {
 		"no X-Forwarded-For":                {"- " + clf, get},
 		"a port, and a user with a space":   {strings.Replace(clf, "10.0.0.1 - -", "10.0.0.1:4711 - bob smith", 1), with(func(r *Request) { r.User = "bob smith" })},
 		"nginx with $time_iso8601":          {strings.Replace(clf, "22/Nov/2026:12:00:00 +0000", "2026-11-22T12:00:00+00:00", 1) + ` "-" "curl/8"`, get},
+		"nginx with \"$host\"":              {strings.Replace(clf, `"GET`, `"www.example.org" "GET`, 1), get},
 		"nginx with $msec":                  {strings.Replace(clf, "22/Nov/2026:12:00:00 +0000", "1795348800.500", 1), half},
 		// The referer is where Envoy has the forwarded addresses.
 		"nginx with $time_iso8601 and four numbers": {strings.Replace(clf, "22/Nov/2026:12:00:00 +0000", "2026-11-22T12:00:00+00:00", 1) + ` 345 0.003 0.002 "https://example.org/" "curl/8"`, get},
@@ -111,6 +112,7 @@ func TestFormatsOfOthers(t *testing.T) {
 		"Vector, parsed":    {`{"host":"10.0.0.1","message":"GET /a","path":"/a","source_type":"file","timestamp":"2026-11-22T12:00:00.5Z"}`, Request{Time: half.Time, Host: "10.0.0.1", Path: "/a"}},
 		"Loki":              {`{"labels":{"app":"x"},"line":` + strconv.Quote(clf) + `,"timestamp":"2026-11-22T12:00:01.5Z"}`, get},
 		"Google's GKE":      {`{"textPayload":` + strconv.Quote(clf) + `,"timestamp":"2026-11-22T12:00:01.5Z"}`, get},
+		"a payload":         {`{"time":1795348800.5,"ip":"10.0.0.1","message":"{\"date\":\"2026-11-22T12:00:00Z\",\"order\":7}"}`, Request{Time: half.Time, Host: "10.0.0.1"}},
 		"a message":         {`{"time":1795348800.5,"ip":"10.0.0.1","message":"in [x] \"y\""}`, Request{Time: half.Time, Host: "10.0.0.1"}},
 		"a duration":        {`{"time":0.123,"remote_addr":"10.0.0.1","timestamp":"2026-11-22T12:00:00.5Z"}`, Request{Time: half.Time, Host: "10.0.0.1"}},
 		"forwarded":         {`{"time":1795348800.5,"client_ip":"10.0.0.1, 10.0.0.9"}`, Request{Time: half.Time, Host: "10.0.0.1"}},

@@ -150,7 +150,7 @@ func parseJSON(line []byte) (Request, fault) {
 	var room [32]field
 	object := scanObject(room[:0], line)
 	if inner, only := innerLine(object); inner != nil {
-		if r, f := parseAny(inner); f.what == "" || only {
+		if r, f := parseAny(inner); only || f.what == "" && r.Host != "-" {
 			return r, f
 		}
 	}

@@ -57,7 +57,11 @@ func parseWith(timeOf func([]byte) (time.Time, fault), line []byte) (Request, fa
 	} else if strings.HasPrefix(from, "[") || hasPort(line[host.from:host.to]) {
 		from = withoutPort(from)
 	}
-	method, path := splitRequest(text[requestStart:])
+	request := text[requestStart:]
+	if before := strings.LastIndex(request, `" "`); before >= 0 {
+		request = request[before+len(`" "`):] // the quotes in front are of another field, such as nginx's $host
+	}
+	method, path := splitRequest(request)
 	return Request{
 		User:   user(text[ident:timeStart]),
 		Time:   stamp,
