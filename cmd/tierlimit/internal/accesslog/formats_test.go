@@ -46,6 +46,7 @@ func TestFormatsOfOthers(t *testing.T) {
 		"no X-Forwarded-For":                {"- " + clf, get},
 		"a port, and a user with a space":   {strings.Replace(clf, "10.0.0.1 - -", "10.0.0.1:4711 - bob smith", 1), with(func(r *Request) { r.User = "bob smith" })},
 		"nginx with $time_iso8601":          {strings.Replace(clf, "22/Nov/2026:12:00:00 +0000", "2026-11-22T12:00:00+00:00", 1) + ` "-" "curl/8"`, get},
+		"a quote that is not escaped":       {strings.Replace(clf, "/a?b", `/a" "b`, 1), with(func(r *Request) { r.Path = `/a" "b` })},
 		"nginx with \"$host\"":              {strings.Replace(clf, `"GET`, `"www.example.org" "GET`, 1), get},
 		"nginx with $msec":                  {strings.Replace(clf, "22/Nov/2026:12:00:00 +0000", "1795348800.500", 1), half},
 		// The referer is where Envoy has the forwarded addresses.

@@ -58,8 +58,8 @@ func parseWith(timeOf func([]byte) (time.Time, fault), line []byte) (Request, fa
 		from = withoutPort(from)
 	}
 	request := text[requestStart:]
-	if before := strings.LastIndex(request, `" "`); before >= 0 {
-		request = request[before+len(`" "`):] // the quotes in front are of another field, such as nginx's $host
+	if field, rest, ok := strings.Cut(request, `" "`); ok && !strings.Contains(field, " ") {
+		request = rest // the first quotes are of another field, such as nginx's $host
 	}
 	method, path := splitRequest(request)
 	return Request{
