@@ -110,6 +110,7 @@ func TestFormatsOfOthers(t *testing.T) {
 		"Filebeat":          {`{"@timestamp":"2026-11-22T12:00:01.500Z","host":{"name":"web1"},"message":` + strconv.Quote(clf) + `}`, get},
 		"Filebeat, JSON":    {`{"@timestamp":"2026-11-22T12:00:01.500Z","stream":"stdout","message":"{\"ts\":1795348800.5,\"key\":\"k\"}"}`, Request{Time: half.Time, Host: "k"}},
 		"Vector":            {`{"file":"/x","host":"web1","message":` + strconv.Quote(clf) + `,"source_type":"file","timestamp":"2026-11-22T12:00:01.5Z"}`, get},
+		"Fluent Bit":        {`{"date":1795348801.5,"log":` + strconv.Quote(clf) + `}`, get},
 		"Vector, parsed":    {`{"host":"10.0.0.1","message":"GET /a","path":"/a","source_type":"file","timestamp":"2026-11-22T12:00:00.5Z"}`, Request{Time: half.Time, Host: "10.0.0.1", Path: "/a"}},
 		"Loki":              {`{"labels":{"app":"x"},"line":` + strconv.Quote(clf) + `,"timestamp":"2026-11-22T12:00:01.5Z"}`, get},
 		"Google's GKE":      {`{"textPayload":` + strconv.Quote(clf) + `,"timestamp":"2026-11-22T12:00:01.5Z"}`, get},

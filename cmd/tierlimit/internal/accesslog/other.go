@@ -171,7 +171,7 @@ func innerLine(object fields) (line []byte, only bool) {
 	case object.text("source_type") != "" && !addressIn([]byte(object.host())).IsValid():
 		text, only = object.text("message"), true
 	default:
-		text = object.text("message", "line", "textPayload")
+		text = object.text("message", "log", "line", "textPayload")
 		if !strings.Contains(text, `] "`) && !strings.HasPrefix(text, "{") {
 			return nil, false
 		}
