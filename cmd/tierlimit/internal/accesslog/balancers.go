@@ -86,7 +86,10 @@ func parseHAProxy(line []byte) (Request, bool) {
 	if wrong.what != "" || at.Unix() >= lastSecond || !addressed {
 		return Request{}, false
 	}
-	if strings.Count(words[2], "/") < 4 { // option tcplog has fewer timers, and no status
+	switch timers := strings.Count(words[2], "/") + 1; {
+	case timers < 3: // a message
+		return Request{}, false
+	case timers < 5: // option tcplog, which has no status
 		return Request{Time: at, Host: client, Bytes: max(0, digits([]byte(words[3])))}, true
 	}
 	r := Request{Time: at, Host: client, Status: int(min(999, max(0, digits([]byte(words[3]))))), Bytes: max(0, digits([]byte(words[4])))}

@@ -111,6 +111,8 @@ func TestOtherFormats(t *testing.T) {
 		// lines without a host, behind the time at which they were collected, and other words
 		`2026-11-22T12:00:01.5Z stdout F [22/Nov/2026:12:00:00 +0000] "GET /a HTTP/1.1" 200 7`: noFields,
 		`Nov 22 12:00:01 web1 nginx: [22/Nov/2026:12:00:00 +0000] "GET /a HTTP/1.1" 200 7`:     noFields,
+		// a connection that HAProxy did not take
+		`10.0.0.1:33317 [22/Nov/2026:12:00:00.500] in/1: Connection closed during SSL handshake`: noTime,
 		// a line of a program that is not a request
 		`{"host":"web1","message":"listening","source_type":"file","timestamp":"2026-11-22T12:00:01.5Z"}`: noTime,
 		`{"log":"listening on :80\n","stream":"stdout","time":"2026-11-22T12:00:01.5Z"}`:                  noTime,
