@@ -300,6 +300,18 @@ func TestRequestsWithoutAKey(t *testing.T) {
 			t.Errorf("%s: %v\n%s", key, err, stderr)
 		}
 	}
+	// If no request has it, the reason may be its name.
+	for _, c := range [][3]string{
+		{`{"time":1795348800,"caller":"a"}` + "\n", "host", `change that name to "key".`},
+		{log, "user", `change that name to "user".`},
+	} {
+		if _, stderr, err := command(t, strings.NewReader(c[0]), "replay", "-algorithm", "gcra", "-key", c[1], "-"); err != nil || !strings.Contains(stderr, c[2]) {
+			t.Errorf("%s: %v\n%s", c[2], err, stderr)
+		}
+	}
+	if _, stderr, err := command(t, strings.NewReader(log), "replay", "-algorithm", "gcra", "-"); err != nil || strings.Contains(stderr, "change that name") {
+		t.Errorf("%v\n%s", err, stderr)
+	}
 	_, _, err := command(t, strings.NewReader("time,ip\n"), "replay", "-")
 	if err == nil || !strings.Contains(err.Error(), `"tierlimit replay -h"`) {
 		t.Error(err)

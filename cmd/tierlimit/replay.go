@@ -34,7 +34,8 @@ The log may be in one of these formats:
   - that of a web server (Common or Combined Log Format, or W3C's with its header, as in IIS),
     of Envoy, of HAProxy, of Amazon's load balancers, or of CloudFront;
   - JSON, in lines or as an array: objects with a time, a host or key, and optionally a user,
-    path, bytes and cost; or the same names and values as slog.TextHandler writes them;
+    path, bytes and cost, by the names of many programs, such as Caddy, Traefik, Kong, Cloudflare
+    and Azure; or the same names and values as slog.TextHandler writes them;
   - CSV whose first line has these names for its columns;
   - lines of a time (RFC 3339, or a number since 1970), a key, and the cost if it is not 1.
 Requests are sorted by their times, so parts of a log may come in any order, as in
@@ -306,7 +307,14 @@ func loadTrace(ctx context.Context, f logFlags, stdin io.Reader, stderr io.Write
 		return nil, fmt.Errorf("%s has no request in a known format: \"tierlimit replay -h\" lists the formats; convert other logs to lines of a time, a space and a key, or to CSV whose first line names the columns time and key", fileName(name))
 	}
 	if tr.Unnamed > 0 {
-		fmt.Fprintf(stderr, "%s: %d of %s without a %s, counted under one key, \"-\"\n", fileName(name), tr.Unnamed, page.Count(tr.Len(), "request"), strings.TrimSuffix(string(f.key), "+path"))
+		what := strings.TrimSuffix(string(f.key), "+path")
+		fmt.Fprintf(stderr, "%s: %d of %s without a %s, counted under one key, \"-\"\n", fileName(name), tr.Unnamed, page.Count(tr.Len(), "request"), what)
+		if tr.Unnamed == tr.Len() {
+			if f.key == accesslog.KeyHost {
+				what = "key"
+			}
+			fmt.Fprintf(stderr, "  If the log has it under a name that is not known, change that name to %q.\n", what)
+		}
 	}
 	if f.cost != accesslog.CostRequests && tr.OneEach() {
 		fmt.Fprintf(stderr, "%s: each request costs 1, because the log has no response of more than 1 %s\n", fileName(name), strings.TrimSuffix(string(f.cost), "s"))

@@ -13,17 +13,20 @@ import (
 // The client is the address with a port in the last part of the line, as Istio writes it, or, without
 // one, the first address of X-Forwarded-For.
 func parseEnvoy(line []byte) (Request, bool) {
-	start := bytes.IndexByte(line, '[')
-	length := bytes.Index(line[max(start, 0):], []byte(`] "`))
-	if start < 0 || length < 0 {
+	end := bytes.Index(line, []byte(`] "`))
+	start := bytes.LastIndexByte(line[:max(end, 0)], '[')
+	if start < 0 {
 		return Request{}, false
 	}
-	at, ok := parseStamp(string(line[start+1 : start+length]))
-	parts := strings.Split(string(line[start+length+len(`] "`):]), `"`)
+	at, ok := parseStamp(string(line[start+1 : end]))
+	parts := strings.Split(string(line[end+len(`] "`):]), `"`)
 	if !ok || len(parts) < 3 {
 		return Request{}, false
 	}
 	numbers, forwarded := strings.Fields(parts[1]), parts[2]
+	if len(numbers) > 1 && digits([]byte(numbers[1])) >= 0 { // no flags: another server's line with a time like Envoy's
+		return Request{}, false
+	}
 	sent := 3
 	if len(numbers) == 4 && len(parts) > 4 { // Istio writes more about the response
 		numbers, forwarded = append(numbers[:1], strings.Fields(parts[3])...), parts[4]
@@ -34,9 +37,8 @@ func parseEnvoy(line []byte) (Request, bool) {
 	}
 	r := Request{Time: at, Host: "-", Status: int(digits([]byte(numbers[0]))), Bytes: max(0, digits([]byte(numbers[sent])))}
 	r.Method, r.Path = splitRequest(parts[0])
-	first, _, _ := strings.Cut(forwarded, ",")
-	if first = strings.TrimSpace(first); first != "" {
-		r.Host = withoutPort(first)
+	if first := firstOf(forwarded); first != "" {
+		r.Host = first
 	}
 	if last := strings.Fields(parts[len(parts)-1]); len(last) > 3 && withoutPort(last[3]) != last[3] {
 		r.Host = withoutPort(last[3])
@@ -84,9 +86,16 @@ func parseHAProxy(line []byte) (Request, bool) {
 	if wrong.what != "" || at.Unix() >= lastSecond || !addressed {
 		return Request{}, false
 	}
+	switch timers := strings.Count(words[2], "/") + 1; {
+	case timers < 3: // a message
+		return Request{}, false
+	case timers < 5: // option tcplog, which has no status
+		return Request{Time: at, Host: client, Bytes: max(0, digits([]byte(words[3])))}, true
+	}
 	r := Request{Time: at, Host: client, Status: int(min(999, max(0, digits([]byte(words[3]))))), Bytes: max(0, digits([]byte(words[4])))}
 	if _, request, ok := strings.Cut(rest, `"`); ok {
 		r.Method, r.Path = splitRequest(strings.TrimSuffix(request, `"`))
+		r.Path = strings.Trim(withoutOrigin(r.Path), " ") // HTTP/2 has whole URLs
 	}
 	return r, true
 }

@@ -37,6 +37,7 @@ func TestOtherKindsOfFiles(t *testing.T) {
 		"\xff\xfe1\x000\x00":           {"UTF-16", "iconv"},
 		"\xfe\xff\x001\x000":           {"UTF-16", "iconv"},
 		string(zipped(t, "\xff\xfe1")): {"UTF-16", "iconv"},
+		"access.log" + strings.Repeat("\x00", 247) + "ustar\x0000": {"tar", "tar -xOf"},
 	} {
 		if _, err := NewReader(strings.NewReader(start)); err == nil || !strings.Contains(err.Error(), words[0]) || !strings.Contains(err.Error(), words[1]) {
 			t.Errorf("%q: %v", start, err)

@@ -16,6 +16,6 @@
 // bad line never ends the reading: it is skipped and counted, and the first few are kept to be shown.
 //
 // Common extensions are also read: fractions of a second in the time, the virtual host with its port
-// that Apache's vhost_combined puts first, and the prefixes that syslog, journald or Docker put in
-// front of a line.
+// that Apache's vhost_combined puts first, addresses of X-Forwarded-For in front, the prefixes that
+// syslog, journald or Docker put in front of a line, and the objects in which Filebeat and others put it.
 package accesslog

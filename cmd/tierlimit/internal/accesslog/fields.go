@@ -7,17 +7,17 @@ import (
 )
 
 // The names that a field may have; the first name that is present counts. They include the names of
-// Caddy (which nests objects, as does Google's load balancer), Traefik, Envoy, Amazon's gateways,
-// nginx's variables, and the W3C's format, which IIS and CloudFront write. "host" comes last, because
-// next to an address it is mostly the server's name.
+// Caddy (which nests objects, as do Google's load balancer, Azure's, Kong and Node's loggers), Traefik,
+// Envoy, Amazon's gateways, Cloudflare, nginx's variables, and the W3C's format, which IIS and CloudFront
+// write. "host" comes last, because next to an address it is mostly the server's name.
 var (
-	timeNames   = []string{"StartUTC", "time", "ts", "timestamp", "@timestamp", "start_time", "msec", "time_iso8601", "time_local", "datetime", "requestTimeEpoch", "requestTime"}
-	hostNames   = []string{"remote_addr", "client_ip", "remote_ip", "ip", "ClientHost", "request.client_ip", "request.remote_ip", "downstream_remote_address", "httpRequest.remoteIp", "c-ip", "client.ip", "source.ip", "client", "client_addr", "sourceIp", "host"}
+	timeNames   = []string{"StartUTC", "time", "ts", "timestamp", "@timestamp", "start_time", "msec", "time_iso8601", "time_local", "datetime", "requestTimeEpoch", "requestTime", "EdgeStartTimestamp", "started_at", "timeStamp", "date"}
+	hostNames   = []string{"remote_addr", "client_ip", "remote_ip", "ip", "ClientHost", "request.client_ip", "request.remote_ip", "downstream_remote_address", "httpRequest.remoteIp", "c-ip", "client.ip", "source.ip", "clientip", "clientIp", "ClientIP", "remoteAddr", "remoteIp", "remote", "properties.clientIp", "properties.clientIP", "req.remoteAddress", "request.remote_addr", "client", "client_addr", "sourceIp", "host"}
 	userNames   = []string{"user", "user_id", "remote_user", "ClientUsername", "cs-username", "user.name"}
 	methodNames = []string{"method", "request_method", "RequestMethod", "request.method", "httpRequest.requestMethod", "cs-method", "httpMethod"}
-	pathNames   = []string{"path", "uri", "request_uri", "url", "RequestPath", "resourcePath", "request.uri", "httpRequest.requestUrl", "cs-uri-stem", "url.path", "url.original"}
+	pathNames   = []string{"path", "uri", "request_uri", "url", "RequestPath", "resourcePath", "request.uri", "httpRequest.requestUrl", "cs-uri-stem", "url.path", "url.original", "ClientRequestURI", "properties.requestUri", "req.url"}
 	statusNames = []string{"status", "response_code", "DownstreamStatus", "httpRequest.status", "sc-status"}
-	bytesNames  = []string{"bytes", "bytes_sent", "body_bytes_sent", "size", "DownstreamContentSize", "httpRequest.responseSize", "sc-bytes", "responseLength", "http.response.body.bytes"}
+	bytesNames  = []string{"bytes", "bytes_sent", "body_bytes_sent", "size", "DownstreamContentSize", "httpRequest.responseSize", "sc-bytes", "responseLength", "http.response.body.bytes", "EdgeResponseBytes", "properties.responseBytes", "properties.sentBytes", "response.size"}
 )
 
 // fields are the named values of a line: a JSON object, or columns below a header.
@@ -57,14 +57,19 @@ func (f fields) request() (Request, fault) {
 	return r, fault{}
 }
 
-// time returns the first of the times that can be read.
-func (f fields) time() (time.Time, bool) {
+// time returns the first of the times that can be read. A number that would be in the seventies is rather
+// how long the request took, if there is another time.
+func (f fields) time() (first time.Time, ok bool) {
 	for _, name := range timeNames {
-		if at, ok := parseStamp(f.text(name)); ok {
+		at, is := parseStamp(f.text(name))
+		if is && at.Year() >= 1980 {
 			return at, true
 		}
+		if is && !ok {
+			first, ok = at, true
+		}
 	}
-	return time.Time{}, false
+	return first, ok
 }
 
 // host returns the key or, if there is none, the client's address. The address is without its port,
@@ -73,7 +78,11 @@ func (f fields) host() string {
 	if key := f.text("key"); key != "" {
 		return key
 	}
-	return withoutPort(f.text(hostNames...))
+	host := f.text(hostNames...)
+	if strings.Contains(host, ",") {
+		return firstOf(host)
+	}
+	return withoutPort(host)
 }
 
 func withoutPort(host string) string {

@@ -3,6 +3,7 @@ package accesslog
 import (
 	"errors"
 	"io"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -32,15 +33,37 @@ func TestFormatsOfOthers(t *testing.T) {
 		"nginx with $remote_port":           {strings.Replace(clf, "10.0.0.1 ", "10.0.0.1:4711 ", 1), get},
 		"the same behind a virtual host":    {"www.example.org:443 " + strings.Replace(clf, "10.0.0.1 ", "10.0.0.1:4711 ", 1), get},
 		"the same of IPv6":                  {strings.Replace(clf, "10.0.0.1 ", "[2001:db8::1]:4711 ", 1), with(func(r *Request) { r.Host = "2001:db8::1" })},
-		"Kubernetes CRI":                    {"2026-11-22T12:00:01.5Z stdout F " + clf, get},
-		"journalctl -o short-iso":           {"2026-11-22T12:00:01+0000 web1 nginx[8]: " + clf, get},
-		"journalctl -o json":                {`{"__REALTIME_TIMESTAMP":"1795348801000000","PRIORITY":"6","MESSAGE":"10.0.0.1 - - [22/Nov/2026:12:00:00 +0000] \"GET /a?b HTTP/1.1\" 200 7"}`, get},
-		"JSON behind syslog":                {`Nov 22 12:00:01 web1 app[8]: {"time":"2026-11-22T12:00:00Z","ip":"10.0.0.1","method":"GET","path":"/a?b","status":200,"bytes":7}`, get},
-		"JSON in Kubernetes CRI":            {`2026-11-22T12:00:01.5Z stderr F {"ts":1795348800,"key":"k"}`, Request{Time: at, Host: "k"}},
+		"lighttpd, with a virtual host":     {strings.Replace(clf, "10.0.0.1 -", "10.0.0.1 www.example.org", 1), get},
+		"lighttpd behind syslog":            {"Nov 22 12:00:01 web1 lighttpd[8]: " + strings.Replace(clf, "10.0.0.1 -", "10.0.0.1 www.example.org", 1), get},
+		"lighttpd behind docker compose":    {"web-1  | " + strings.Replace(clf, "10.0.0.1 - -", "10.0.0.1 www.example.org bob", 1), with(func(r *Request) { r.User = "bob" })},
+		"X-Forwarded-For in front":          {strings.Replace(clf, "10.0.0.1 ", "10.0.0.1, 10.0.0.8, 10.0.0.9 ", 1), get},
+		"the same without spaces":           {strings.Replace(clf, "10.0.0.1 ", "10.0.0.1,10.0.0.9 ", 1), get},
+		"the same in quotes":                {strings.Replace(clf, "10.0.0.1 ", `"10.0.0.1:4711, 10.0.0.8" 10.0.0.9 `, 1), get},
+		"the same list behind another":      {"www.example.org:443 " + strings.Replace(clf, "10.0.0.1 ", "10.0.0.1, 10.0.0.9 ", 1), get},
+		"a list and a proxy":                {strings.Replace(clf, "10.0.0.1 ", "10.0.0.1, 10.0.0.8 10.0.0.9 ", 1), get},
+		"client and proxy":                  {strings.Replace(clf, "10.0.0.1 ", "203.0.113.9 10.0.0.1 ", 1), with(func(r *Request) { r.Host = "203.0.113.9" })},
+		"proxy and client":                  {strings.Replace(clf, "10.0.0.1 ", "10.0.0.1 203.0.113.9 ", 1), with(func(r *Request) { r.Host = "203.0.113.9" })},
+		"no X-Forwarded-For":                {"- " + clf, get},
+		"a port, and a user with a space":   {strings.Replace(clf, "10.0.0.1 - -", "10.0.0.1:4711 - bob smith", 1), with(func(r *Request) { r.User = "bob smith" })},
+		"nginx with $time_iso8601":          {strings.Replace(clf, "22/Nov/2026:12:00:00 +0000", "2026-11-22T12:00:00+00:00", 1) + ` "-" "curl/8"`, get},
+		"a quote that is not escaped":       {strings.Replace(clf, "/a?b", `/a" "b`, 1), with(func(r *Request) { r.Path = `/a" "b` })},
+		"nginx with \"$host\"":              {strings.Replace(clf, `"GET`, `"www.example.org" "GET`, 1), get},
+		"nginx with $msec":                  {strings.Replace(clf, "22/Nov/2026:12:00:00 +0000", "1795348800.500", 1), half},
+		// The referer is where Envoy has the forwarded addresses.
+		"nginx with $time_iso8601 and four numbers": {strings.Replace(clf, "22/Nov/2026:12:00:00 +0000", "2026-11-22T12:00:00+00:00", 1) + ` 345 0.003 0.002 "https://example.org/" "curl/8"`, get},
+		"Fastly":                          {"<134>2026-11-22T12:00:01Z cache-lhr7323 log[1]: " + strings.Replace(clf, "- -", `"-" "-"`, 1), get},
+		"RFC 5424, without a host's name": {"<14>1 2026-11-22T12:00:01Z - nginx 8 - - " + clf, get},
+		"Kubernetes CRI":                  {"2026-11-22T12:00:01.5Z stdout F " + clf, get},
+		"journalctl -o short-iso":         {"2026-11-22T12:00:01+0000 web1 nginx[8]: " + clf, get},
+		"journalctl -o json":              {`{"__REALTIME_TIMESTAMP":"1795348801000000","PRIORITY":"6","MESSAGE":"10.0.0.1 - - [22/Nov/2026:12:00:00 +0000] \"GET /a?b HTTP/1.1\" 200 7"}`, get},
+		"JSON behind syslog":              {`Nov 22 12:00:01 web1 app[8]: {"time":"2026-11-22T12:00:00Z","ip":"10.0.0.1","method":"GET","path":"/a?b","status":200,"bytes":7}`, get},
+		"JSON in Kubernetes CRI":          {`2026-11-22T12:00:01.5Z stderr F {"ts":1795348800,"key":"k"}`, Request{Time: at, Host: "k"}},
 
 		"slog.TextHandler": {`time=2026-11-22T12:00:00.500Z level=INFO msg="a \"request\"" ip=10.0.0.1 method=GET path="/a?b" status=200 bytes=7`, half},
 
-		"Envoy": {`[2026-11-22T12:00:00.500Z] "GET /a?b HTTP/2" 200 - 154 7 226 100 "10.0.0.1, 10.0.0.9" "curl/8" "cc21" "x.org" "tcp://10.0.2.1:80"`, half},
+		"Envoy":                   {`[2026-11-22T12:00:00.500Z] "GET /a?b HTTP/2" 200 - 154 7 226 100 "10.0.0.1, 10.0.0.9" "curl/8" "cc21" "x.org" "tcp://10.0.2.1:80"`, half},
+		"Envoy in Kubernetes CRI": {`2026-11-22T12:00:01.5Z stdout F [2026-11-22T12:00:00.500Z] "GET /a?b HTTP/2" 200 - 154 7 226 100 "10.0.0.1" "curl/8" "cc21" "x.org" "10.0.2.1:80"`, half},
+		"Envoy behind journald":   {`Nov 22 12:00:01 web1 envoy[8]: [2026-11-22T12:00:00.500Z] "GET /a?b HTTP/2" 200 UF,URX 154 7 226 100 "10.0.0.1" "curl/8" "cc21" "x.org" "10.0.2.1:80"`, half},
 		"Envoy without X-Forwarded-For": {`[2026-11-22T12:00:00.500Z] "GET /a?b HTTP/2" 200 - 154 7 226 100 "-" "curl/8" "cc21" "x.org" "10.0.2.1:80"`,
 			with(func(r *Request) { r.Time, r.Host = half.Time, "-" })},
 		"Istio": {`[2026-11-22T12:00:00.500Z] "GET /a?b HTTP/1.1" 200 - via_upstream - "-" 0 7 1 0 "-" "curl/8" "cc21" "x:80" "10.0.2.1:80" inbound|80|| 127.0.0.6:5 10.0.2.1:80 10.0.0.1:41 - default`, half},
@@ -51,6 +74,8 @@ func TestFormatsOfOthers(t *testing.T) {
 			with(func(r *Request) { r.Time, r.Host = half.Time, "::ffff:10.0.0.1" })},
 		"HAProxy, IPv6": {`2001:db8::1:33317 [22/Nov/2026:12:00:00.500] in static/srv1 10/0/30/69/109 200 7 - - ---- 1/1/1/1/0 0/0 "GET /a?b HTTP/1.1"`,
 			with(func(r *Request) { r.Time, r.Host = half.Time, "2001:db8::1" })},
+		"HAProxy, HTTP/2": {`10.0.0.1:33317 [22/Nov/2026:12:00:00.500] in~ static/srv1 10/0/30/69/109 200 7 - - ---- 1/1/1/1/0 0/0 "GET https://x.org/a?b HTTP/2.0"`, half},
+		"HAProxy, TCP":    {`10.0.0.1:33317 [22/Nov/2026:12:00:00.500] in static/srv1 0/0/5007 7 -- 0/0/0/0/3 0/0`, Request{Time: half.Time, Host: "10.0.0.1", Bytes: 7}},
 		"AWS ALB": {`https 2026-11-22T12:00:00.500000Z app/lb/50dc 10.0.0.1:2817 10.0.0.2:80 0.086 0.048 0.037 200 200 34 7 "GET https://www.example.com:443/a?b HTTP/1.1" "curl/8" ECDHE-RSA TLSv1.2 arn:aws:x "Root=1-58" "www.example.com" "-" 1 2026-11-22T12:00:00.4Z "forward" "-" "-" "10.0.0.2:80" "200" "-" "-"`,
 			half},
 		"AWS ALB without a target": {`h2 2026-11-22T12:00:00.500000Z app/lb/50dc [2001:db8::1]:2817 - -1 -1 -1 400 - 0 7 "- http://x:80- -" "-" - -`,
@@ -70,6 +95,31 @@ func TestFormatsOfOthers(t *testing.T) {
 			Request{Time: at, Host: "10.0.0.1", Path: "/a?b", Bytes: 7}},
 		"Elastic's names, all flat": {`{"@timestamp":"2026-11-22T12:00:00Z","client.ip":"10.0.0.1","url.original":"/a?b","http.response.body.bytes":7}`,
 			Request{Time: at, Host: "10.0.0.1", Path: "/a?b", Bytes: 7}},
+
+		"Cloudflare":                {`{"ClientIP":"10.0.0.1","ClientRequestHost":"x.org","ClientRequestURI":"/a?b","EdgeEndTimestamp":1795348801000000000,"EdgeResponseBytes":7,"EdgeStartTimestamp":1795348800500000000}`, Request{Time: half.Time, Host: "10.0.0.1", Path: "/a?b", Bytes: 7}},
+		"Azure Front Door":          {`{"time":"2026-11-22T12:00:00.5000000Z","category":"FrontDoorAccessLog","properties":{"requestUri":"https://x.azurefd.net:443/a?b","responseBytes":"7","clientIp":"10.0.0.1","socketIp":"10.0.0.9"}}`, Request{Time: half.Time, Host: "10.0.0.1", Path: "/a?b", Bytes: 7}},
+		"Azure Application Gateway": {`{"timeStamp":"2026-11-22T12:00:00.5+00:00","properties":{"clientIP":"10.0.0.1","requestUri":"/a","sentBytes":7}}`, Request{Time: half.Time, Host: "10.0.0.1", Path: "/a", Bytes: 7}},
+		"Kong":                      {`{"started_at":1795348800500,"client_ip":"10.0.0.1","request":{"uri":"/a?b","size":139},"response":{"status":200,"size":7},"service":{"host":"x"}}`, Request{Time: half.Time, Host: "10.0.0.1", Path: "/a?b", Bytes: 7}},
+		"pino":                      {`{"level":30,"time":1795348800500,"hostname":"web1","req":{"id":1,"url":"/a?b","remoteAddress":"10.0.0.1","remotePort":4711},"res":{"statusCode":200}}`, Request{Time: half.Time, Host: "10.0.0.1", Path: "/a?b"}},
+		"Caddy 2.4":                 {`{"ts":1795348800.5,"request":{"remote_addr":"10.0.0.1:4711","host":"x.org","uri":"/a?b"},"size":7}`, Request{Time: half.Time, Host: "10.0.0.1", Path: "/a?b", Bytes: 7}},
+		"zap":                       {`{"ts":1795348800.5,"host":"x.org","remoteAddr":"10.0.0.1:4711","path":"/a"}`, Request{Time: half.Time, Host: "10.0.0.1", Path: "/a"}},
+		"Logstash":                  {`{"@timestamp":"2026-11-22T12:00:00.500Z","host":"web1","clientip":"10.0.0.1","message":"handled"}`, Request{Time: half.Time, Host: "10.0.0.1"}},
+		"Fluent Bit, parsed":        {`{"date":1795348800.5,"remote":"10.0.0.1","host":"-","user":"-","path":"/a","code":"200","size":"7"}`, Request{Time: half.Time, Host: "10.0.0.1", User: "-", Path: "/a", Bytes: 7}},
+
+		// These collect lines. The time and the host beside a line are the collector's.
+		"Filebeat":          {`{"@timestamp":"2026-11-22T12:00:01.500Z","host":{"name":"web1"},"message":` + strconv.Quote(clf) + `}`, get},
+		"Filebeat, JSON":    {`{"@timestamp":"2026-11-22T12:00:01.500Z","stream":"stdout","message":"{\"ts\":1795348800.5,\"key\":\"k\"}"}`, Request{Time: half.Time, Host: "k"}},
+		"Vector":            {`{"file":"/x","host":"web1","message":` + strconv.Quote(clf) + `,"source_type":"file","timestamp":"2026-11-22T12:00:01.5Z"}`, get},
+		"Fluent Bit":        {`{"date":1795348801.5,"log":` + strconv.Quote(clf) + `}`, get},
+		"Vector, parsed":    {`{"host":"10.0.0.1","message":"GET /a","path":"/a","source_type":"file","timestamp":"2026-11-22T12:00:00.5Z"}`, Request{Time: half.Time, Host: "10.0.0.1", Path: "/a"}},
+		"Loki":              {`{"labels":{"app":"x"},"line":` + strconv.Quote(clf) + `,"timestamp":"2026-11-22T12:00:01.5Z"}`, get},
+		"Google's GKE":      {`{"textPayload":` + strconv.Quote(clf) + `,"timestamp":"2026-11-22T12:00:01.5Z"}`, get},
+		"a payload":         {`{"time":1795348800.5,"ip":"10.0.0.1","message":"{\"date\":\"2026-11-22T12:00:00Z\",\"order\":7}"}`, Request{Time: half.Time, Host: "10.0.0.1"}},
+		"a message":         {`{"time":1795348800.5,"ip":"10.0.0.1","message":"in [x] \"y\""}`, Request{Time: half.Time, Host: "10.0.0.1"}},
+		"a duration":        {`{"time":0.123,"remote_addr":"10.0.0.1","timestamp":"2026-11-22T12:00:00.5Z"}`, Request{Time: half.Time, Host: "10.0.0.1"}},
+		"forwarded":         {`{"time":1795348800.5,"client_ip":"10.0.0.1, 10.0.0.9"}`, Request{Time: half.Time, Host: "10.0.0.1"}},
+		"CSV of PostgreSQL": {"time,user_id\n2026-11-22 13:00:00.5+01,17", Request{Time: half.Time, Host: "-", User: "17"}},
+		"NULs":              {strings.Repeat("\x00", 5000) + clf, get},
 
 		"CSV":                       {"time,client,path\n2026-11-22T12:00:00Z,10.0.0.1,/a", Request{Time: at, Host: "10.0.0.1", Path: "/a"}},
 		"CSV as spreadsheets do":    {"Time;Client IP;Path\r\n2026-11-22 12:00:00;10.0.0.1;\"/a;\"\"b\"\"\"\r\n", Request{Time: at, Host: "10.0.0.1", Path: `/a;"b"`}},

@@ -24,6 +24,8 @@ func FuzzReader(f *testing.F) {
 	f.Add([]byte(`[2026-11-22T12:00:00Z] "GET / HTTP/2" 200 - via - "-" 1 2 3 4 "::1, x" "" "" "" "" c 1:2 3:4 [::1]:5 - x`))
 	f.Add([]byte(`h2 2026-11-22T12:00:00Z lb [::1]:9 10.0.0.2:80 0 0 0 200 200 34 366 "GET https://x:443 HTTP/1.1" "x"`))
 	f.Add([]byte(`x 10.0.0.1:9 [22/Nov/2026:12:00:00.5] a b/c 0/0/0/0/0 200 7 - - ---- 1/1/1/1/0 0/0 "GET / HTTP/1.1"`))
+	f.Add([]byte(`x "::1, 10.0.0.9" 10.0.0.1 e.org - [22/Nov/2026:12:00:00 +0000] "GET / HTTP/1.1" 200 7` + "\n\x00\x00, - - - [2026-11-22 12:00:00 +0100 CET] \"\" 200 7"))
+	f.Add([]byte("2026-11-22 12:00:00 +0100 CET 17 3\n" + `{"source_type":"x","message":"{\"ts\":0.5,\"date\":1795348800,\"ip\":\", a\"}"}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		log, err := NewReader(bytes.NewReader(data))
 		if err != nil {

@@ -58,6 +58,9 @@ var others = []struct{ magic, what, remedy string }{
 	{"\xfe\xff", "in UTF-16", "iconv -f UTF-16 -t UTF-8"},
 }
 
+// tarMagic is where a tar archive has the word "ustar".
+const tarMagic = 257
+
 // begin skips a byte order mark, which would otherwise be taken for a part of the first line. It
 // returns an error if the file is of a kind that contains no readable lines.
 func (l *lines) begin() error {
@@ -71,11 +74,18 @@ func (l *lines) begin() error {
 		if !bytes.HasPrefix(start, []byte(other.magic)) || other.magic == "BZh" && !bytes.HasSuffix(start, []byte("1AY")) {
 			continue
 		}
-		return fmt.Errorf("access log: the file is %s, and only plain text in UTF-8 and gzip can be read: convert it first, for example with %q", other.what, other.remedy)
+		return notText(other.what, other.remedy)
+	}
+	if start, _ = l.in.Peek(tarMagic + len("ustar")); len(start) > tarMagic && string(start[tarMagic:]) == "ustar" {
+		return notText("a tar archive", "tar -xOf")
 	}
 	start, _ = l.in.Peek(64)
 	l.objects = holdsObjects(start)
 	return nil
+}
+
+func notText(what, remedy string) error {
+	return fmt.Errorf("access log: the file is %s, and only plain text in UTF-8 and gzip can be read: convert it first, for example with %q", what, remedy)
 }
 
 // next returns the next line without its line feed. The line is valid until the next call. If the line

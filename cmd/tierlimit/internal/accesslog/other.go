@@ -31,12 +31,24 @@ func parseAny(line []byte) (Request, fault) {
 	if f.what == "" {
 		return r, f
 	}
-	for _, format := range []func([]byte) (Request, bool){parseEnvoy, parseAmazon, parseHAProxy, parseBehind, parseLogfmt} {
+	for _, format := range []func([]byte) (Request, bool){parseEnvoy, parseAmazon, parseHAProxy, parseBehind, parseLogfmt, parseISO} {
 		if r, ok := format(line); ok {
 			return r, fault{}
 		}
 	}
 	return r, f
+}
+
+// parseISO reads a web server's line whose time is in another form, such as nginx's $time_iso8601.
+func parseISO(line []byte) (Request, bool) {
+	r, f := parseWith(func(b []byte) (time.Time, fault) {
+		t, ok := parseStamp(string(b))
+		if !ok {
+			return t, fault{badTime, b}
+		}
+		return t, fault{}
+	}, line)
+	return r, f.what == ""
 }
 
 // parseBehind reads a JSON object that follows a prefix of syslog or Kubernetes.
@@ -49,33 +61,48 @@ func parseBehind(line []byte) (Request, bool) {
 	return r, f.what == ""
 }
 
-// parsePlain reads "time key" or "time key cost", where the time may consist of a date and a time of
-// day. ok is false if the line does not begin with a time, or has more fields.
+// parsePlain reads "time key" or "time key cost", where the time may consist of a date, a time of day
+// and a zone. ok is false if the line does not begin with a time, or has more fields.
 func parsePlain(line []byte) (r Request, f fault, ok bool) {
 	fields := strings.Fields(string(line))
-	if len(fields) < 2 || len(fields) > 4 {
+	if len(fields) < 2 {
 		return r, f, false
 	}
+	words := 1
 	at, ok := parseStamp(fields[0])
 	if !ok && len(fields) > 2 {
-		if at, ok = parseStamp(fields[0] + " " + fields[1]); ok {
-			fields = fields[1:]
-		}
+		words = 2
+		at, ok = parseStamp(fields[0] + " " + fields[1])
 	}
-	if !ok || len(fields) > 3 {
+	if !ok {
 		return r, f, false
 	}
-	r = Request{Time: at, Host: fields[1]}
-	if len(fields) == 3 {
-		if r.Cost = digits([]byte(fields[2])); r.Cost < 1 {
-			return Request{}, fault{badCost, []byte(fields[2])}, true
+	for n := words + 1; n < len(fields) && mayBeZone(fields[n-1]); n++ { // a zone is no key
+		if zoned, ok := parseStamp(strings.Join(fields[:n], " ")); ok {
+			at, words = zoned, n
+		}
+	}
+	fields = fields[words:]
+	if len(fields) > 2 {
+		return r, f, false
+	}
+	r = Request{Time: at, Host: fields[0]}
+	if len(fields) == 2 {
+		if r.Cost = digits([]byte(fields[1])); r.Cost < 1 {
+			return Request{}, fault{badCost, []byte(fields[1])}, true
 		}
 	}
 	return r, f, true
 }
 
+// mayBeZone reports whether a word looks like +0100 or CET.
+func mayBeZone(s string) bool {
+	return s[0] == '+' || s[0] == '-' || len(s) <= 5 && strings.Trim(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") == ""
+}
+
 // stamps are the layouts of times in other formats than RFC 3339. A time without a zone is in UTC.
-var stamps = []string{"2006-01-02T15:04:05Z0700", "2006-01-02T15:04:05", "2006-01-02 15:04:05Z07:00", "2006-01-02 15:04:05Z0700", "2006-01-02 15:04:05", "2006-01-02 15:04:05 UTC"}
+var stamps = []string{"2006-01-02T15:04:05Z0700", "2006-01-02T15:04:05", "2006-01-02 15:04:05Z07:00", "2006-01-02 15:04:05Z0700", "2006-01-02 15:04:05", "2006-01-02 15:04:05 UTC",
+	"2006-01-02 15:04:05Z07", "2006-01-02 15:04:05 -0700", "2006-01-02 15:04:05 -0700 MST", "2006-01-02T15:04:05 -0700", "2006-01-02T15:04:05 UTC"}
 
 // parseStamp reads a time in RFC 3339 or a similar format, as web servers write it, or as a number
 // since 1970.
@@ -122,21 +149,35 @@ func parseJSON(line []byte) (Request, fault) {
 	}
 	var room [32]field
 	object := scanObject(room[:0], line)
-	if inner, ok := innerLine(object); ok {
-		return parseAny(inner)
+	if inner, only := innerLine(object); inner != nil {
+		if r, f := parseAny(inner); only || f.what == "" && r.Host != "-" {
+			return r, f
+		}
 	}
 	return object.request()
 }
 
-// innerLine returns the log line inside an object of Docker's log driver json-file or journald's
-// export. The object's own time is when the line arrived, not the time of the request.
-func innerLine(object fields) (line []byte, ok bool) {
+// innerLine returns the log line inside an object of a program that collects lines, or nil. The object's
+// own time is when the line arrived, not the time of the request. If only is true, the object is no
+// request by itself: it is of Docker's log driver json-file, of journald's export, or of Vector, whose
+// "host" is the machine. Others, such as Filebeat and Loki, use names that an application may use, too.
+func innerLine(object fields) (line []byte, only bool) {
 	text := ""
-	if object.text("stream") != "" {
-		text = object.text("log")
-	} else if object.text("__REALTIME_TIMESTAMP") != "" {
-		text = object.text("MESSAGE")
+	switch {
+	case object.text("stream") != "" && object.text("log") != "":
+		text, only = object.text("log"), true
+	case object.text("__REALTIME_TIMESTAMP") != "":
+		text, only = object.text("MESSAGE"), true
+	case object.text("source_type") != "" && !addressIn([]byte(object.host())).IsValid():
+		text, only = object.text("message"), true
+	default:
+		text = object.text("message", "log", "line", "textPayload")
+		if !strings.Contains(text, `] "`) && !strings.HasPrefix(text, "{") {
+			return nil, false
+		}
 	}
-	text = strings.TrimSpace(text)
-	return []byte(text), text != "" && !strings.Contains(text, "\n")
+	if text = strings.TrimSpace(text); text == "" || strings.Contains(text, "\n") {
+		return nil, false
+	}
+	return []byte(text), only
 }

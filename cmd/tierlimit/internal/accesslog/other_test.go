@@ -10,11 +10,19 @@ import (
 func TestOtherFormats(t *testing.T) {
 	at := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
 	for line, want := range map[string]Request{
-		"2026-11-22T12:00:00Z alice":                                    {Time: at, Host: "alice"},
-		"2026-11-22T13:00:00.25+01:00\talice\t30":                       {Time: at.Add(250 * time.Millisecond), Host: "alice", Cost: 30},
-		"2026-11-22 12:00:00 alice":                                     {Time: at, Host: "alice"},
-		"2026-11-22 13:00:00,250+01:00 alice 30":                        {Time: at.Add(250 * time.Millisecond), Host: "alice", Cost: 30},
-		"1795348800 alice":                                              {Time: at, Host: "alice"},
+		"2026-11-22T12:00:00Z alice":              {Time: at, Host: "alice"},
+		"2026-11-22T13:00:00.25+01:00\talice\t30": {Time: at.Add(250 * time.Millisecond), Host: "alice", Cost: 30},
+		"2026-11-22 12:00:00 alice":               {Time: at, Host: "alice"},
+		"2026-11-22 13:00:00,250+01:00 alice 30":  {Time: at.Add(250 * time.Millisecond), Host: "alice", Cost: 30},
+		"1795348800 alice":                        {Time: at, Host: "alice"},
+		// A zone is not a key, as Ruby, PostgreSQL and Go write it.
+		"2026-11-22 13:00:00 +0100 17":                                  {Time: at, Host: "17"},
+		"2026-11-22 12:00:00 UTC 17 3":                                  {Time: at, Host: "17", Cost: 3},
+		"2026-11-22 13:00:00.25+01 17":                                  {Time: at.Add(250 * time.Millisecond), Host: "17"},
+		"2026-11-22 13:00:00.25 +0100 CET alice 3":                      {Time: at.Add(250 * time.Millisecond), Host: "alice", Cost: 3},
+		"2026-11-22T12:00:00 UTC 17":                                    {Time: at, Host: "17"},
+		"2026-11-22T12:00:00Z EU 3":                                     {Time: at, Host: "EU", Cost: 3},
+		"0.5 k":                                                         {Time: time.Unix(0, 5e8).UTC(), Host: "k"}, // of a test, perhaps
 		"1795348800.000123 k 2":                                         {Time: at.Add(123 * time.Microsecond), Host: "k", Cost: 2},
 		`{"time":"2026-11-22T12:00:00Z","host":"h"}`:                    {Time: at, Host: "h"},
 		`{"ts":1795348800.5,"key":"k","cost":7}`:                        {Time: at.Add(500 * time.Millisecond), Host: "k", Cost: 7},
@@ -100,8 +108,14 @@ func TestOtherFormats(t *testing.T) {
 		"2026-11-22T12:00:00Z,alice":        noTime,
 		`{"time":1795348800,"cost":0}`:      badCost,
 		`{"time":1795348800,"cost":1.5}`:    badCost,
+		// lines without a host, behind the time at which they were collected, and other words
+		`2026-11-22T12:00:01.5Z stdout F [22/Nov/2026:12:00:00 +0000] "GET /a HTTP/1.1" 200 7`: noFields,
+		`Nov 22 12:00:01 web1 nginx: [22/Nov/2026:12:00:00 +0000] "GET /a HTTP/1.1" 200 7`:     noFields,
+		// a connection that HAProxy did not take
+		`10.0.0.1:33317 [22/Nov/2026:12:00:00.500] in/1: Connection closed during SSL handshake`: noTime,
 		// a line of a program that is not a request
-		`{"log":"listening on :80\n","stream":"stdout","time":"2026-11-22T12:00:01.5Z"}`: noTime,
+		`{"host":"web1","message":"listening","source_type":"file","timestamp":"2026-11-22T12:00:01.5Z"}`: noTime,
+		`{"log":"listening on :80\n","stream":"stdout","time":"2026-11-22T12:00:01.5Z"}`:                  noTime,
 	} {
 		reader, err := NewReader(strings.NewReader(line))
 		if err != nil {

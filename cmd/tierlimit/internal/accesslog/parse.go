@@ -2,7 +2,10 @@ package accesslog
 
 import (
 	"bytes"
+	"cmp"
+	"net/netip"
 	"strings"
+	"time"
 )
 
 // The causes of a bad line, in the order of the line's fields.
@@ -20,17 +23,20 @@ const (
 // It relies on two places that clients cannot imitate, because servers escape the quotes that clients
 // send: `] "` ends the time, and the request ends where a quote is followed by a status and a byte
 // count.
-func parse(line []byte) (Request, fault) {
+func parse(line []byte) (Request, fault) { return parseWith(parseTime, line) }
+
+// parseWith is like parse, with a function that reads the time.
+func parseWith(timeOf func([]byte) (time.Time, fault), line []byte) (Request, fault) {
 	timeEnd := bytes.Index(line, []byte(`] "`))
 	timeStart := bytes.LastIndexByte(line[:max(timeEnd, 0)], '[')
 	if timeStart < 0 {
 		return Request{}, fault{what: noTime}
 	}
-	host, ok := findHost(line[:timeStart])
+	host, ident, ok := findHost(line[:timeStart])
 	if !ok {
 		return Request{}, fault{what: noFields, value: line[:timeStart]}
 	}
-	stamp, f := parseTime(line[timeStart+1 : timeEnd])
+	stamp, f := timeOf(line[timeStart+1 : timeEnd])
 	if f.what != "" {
 		return Request{}, f
 	}
@@ -46,12 +52,18 @@ func parse(line []byte) (Request, fault) {
 	// One string holds all parts of the request, without the agent and the rest of the line.
 	text := string(line[:requestStart+length])
 	from := text[host.from:host.to]
-	if strings.HasPrefix(from, "[") || hasPort(line[host.from:host.to]) {
+	if strings.ContainsAny(from, `",`) {
+		from = cmp.Or(firstOf(from), from)
+	} else if strings.HasPrefix(from, "[") || hasPort(line[host.from:host.to]) {
 		from = withoutPort(from)
 	}
-	method, path := splitRequest(text[requestStart:])
+	request := text[requestStart:]
+	if field, rest, ok := strings.Cut(request, `" "`); ok && !strings.Contains(field, " ") {
+		request = rest // the first quotes are of another field, such as nginx's $host
+	}
+	method, path := splitRequest(request)
 	return Request{
-		User:   user(text[:timeStart], host),
+		User:   user(text[ident:timeStart]),
 		Time:   stamp,
 		Host:   from,
 		Method: method,
@@ -61,11 +73,11 @@ func parse(line []byte) (Request, fault) {
 	}, fault{}
 }
 
-// user returns the authenticated user: everything after host and ident, because names may contain
-// spaces.
-func user(fields string, host span) string {
-	_, name, _ := strings.Cut(strings.Trim(fields[host.to:], " "), " ")
-	if name == "-" {
+// user returns the authenticated user of "ident user": everything after the ident, because names may
+// contain spaces.
+func user(fields string) string {
+	_, name, _ := strings.Cut(strings.Trim(fields, " "), " ")
+	if strings.Trim(name, `"`) == "-" || name == `""` {
 		return ""
 	}
 	return name
@@ -76,44 +88,96 @@ type span struct{ from, to int }
 // findHost finds the host in "host ident user ". User names may contain spaces, so there can be more
 // than three fields. If the first field looks like name:port, it is the virtual host of Apache's
 // vhost_combined, and the host comes second. Also, syslog, journald or Docker may have put any number
-// of fields in front.
-func findHost(fields []byte) (span, bool) {
+// of fields in front. ident is where the ident and the user begin.
+func findHost(fields []byte) (host span, ident int, ok bool) {
 	spaces := bytes.Count(fields, []byte(" "))
 	if spaces < 3 || fields[len(fields)-1] != ' ' {
-		return span{}, false
+		return span{}, 0, false
 	}
-	host := span{0, bytes.IndexByte(fields, ' ')}
-	if spaces > 3 && hasPort(fields[:host.to]) {
-		host.from = host.to + 1
-		host.to = host.from + bytes.IndexByte(fields[host.from:], ' ')
-	} else if spaces > 3 && !bytes.HasPrefix(fields[host.to:], []byte(" - ")) {
-		host = behindPrefix(fields, host)
+	host = span{0, bytes.IndexByte(fields, ' ')}
+	switch next := host.to + 1 + bytes.IndexByte(fields[host.to+1:], ' '); {
+	case spaces == 3 && isStamp(fields[:host.to]): // the log has no hosts, and this is when the line was collected
+		return span{}, 0, false
+	case spaces == 3 || bytes.HasPrefix(fields[host.to:], []byte(" - ")):
+	case hasPort(fields[:host.to]) && fields[next-1] != ',':
+		host = span{host.to + 1, next}
+	default:
+		host, ident = behindPrefix(fields)
+		return host, ident, host.from < host.to
 	}
-	return host, host.from < host.to
+	return host, host.to, host.from < host.to
 }
 
 // behindPrefix returns the first field before an ident of "-" that looks like an address. Without one,
-// it returns the first that may be a name, or otherwise first.
-func behindPrefix(fields []byte, first span) span {
-	found := first
-	field := first
-	for rest := first.to; rest < len(fields); rest = field.to {
-		next := span{rest + 1, len(fields)}
-		if space := bytes.IndexByte(fields[next.from:], ' '); space >= 0 {
-			next.to = next.from + space
-		}
-		name := fields[field.from:field.to]
-		if string(fields[next.from:min(next.to, len(fields))]) == "-" && len(name) > 0 && string(name) != "-" && name[len(name)-1] != ':' {
-			if bytes.ContainsAny(name, ".:") {
-				return field
-			}
-			if found == first {
-				found = field
-			}
-		}
-		field = next
+// it returns the first that may be a name, or otherwise the first address. The span is empty if there
+// is none.
+func behindPrefix(fields []byte) (host span, ident int) {
+	var words []span
+	for from := 0; from < len(fields); from = words[len(words)-1].to + 1 {
+		words = append(words, span{from, from + bytes.IndexByte(fields[from:], ' ')}) // fields ends with a space
 	}
-	return found
+	var none, named, address span
+	for i, word := range words {
+		name := fields[word.from:word.to]
+		if bytes.HasPrefix(fields[word.to:], []byte(" - ")) && len(name) > 0 && string(name) != "-" && name[len(name)-1] != ':' {
+			if bytes.ContainsAny(name, ".:") && !isStamp(name) {
+				return client(fields, words[:i+1]), word.to
+			}
+			if named == none {
+				named = word
+			}
+		}
+		if address == none && addressIn(name).IsValid() {
+			address = word
+		}
+	}
+	if named == none {
+		named = address
+	}
+	return named, named.to
+}
+
+// client returns which of the words up to the one before the ident is the client. That is the last one,
+// unless it is the virtual host that lighttpd writes there, or a proxy behind X-Forwarded-For. From a
+// list of addresses, the first is taken.
+func client(fields []byte, words []span) span {
+	i := len(words) - 1
+	for ; i > 0; i-- {
+		before := fields[words[i-1].from:words[i-1].to]
+		address, earlier := addressIn(fields[words[i].from:words[i].to]), addressIn(before)
+		listed := bytes.HasSuffix(before, []byte(",")) || earlier.IsValid() &&
+			(bytes.HasSuffix(before, []byte(`"`)) || i > 1 && bytes.HasSuffix(fields[:words[i-2].to], []byte(",")))
+		virtual := !address.IsValid()
+		proxy := isInside(address) && !isInside(earlier)
+		if !listed && (!earlier.IsValid() || hasPort(before) || !virtual && !proxy) {
+			break
+		}
+	}
+	return words[i]
+}
+
+// addressIn returns the address that a word is, without a port, and without the quotes and the comma of
+// a list. It is not valid if the word is no address.
+func addressIn(word []byte) netip.Addr {
+	address, _ := netip.ParseAddr(firstOf(string(word)))
+	return address
+}
+
+// firstOf returns the first address of a list, as proxies write it, without its port.
+func firstOf(list string) string {
+	first, _, _ := strings.Cut(strings.Trim(list, `"`), ",")
+	return withoutPort(strings.Trim(first, ` "`))
+}
+
+func isInside(a netip.Addr) bool { return a.IsPrivate() || a.IsLoopback() }
+
+// isStamp reports whether a word is a date and a time of day.
+func isStamp(word []byte) bool {
+	if len(word) <= len("2006-01-02") || word[4] != '-' || word[7] != '-' {
+		return false
+	}
+	_, ok := parseStamp(string(word))
+	return ok
 }
 
 // hasPort reports whether a host is followed by a port. A bare IPv6 address is not, because it has more

@@ -41,6 +41,7 @@ func (r *Reader) Read() (Request, error) {
 		}
 		// If the log was joined from several files, their byte order marks are inside it.
 		line = bytes.TrimPrefix(bytes.TrimRight(line, " \t\r"), []byte(byteOrderMark))
+		line = bytes.TrimLeft(line, "\x00") // left by a file that was truncated while its server went on writing
 		if len(line) == 0 {
 			r.empty++
 			continue
