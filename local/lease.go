@@ -58,8 +58,8 @@ type leaseRecord[O any] struct {
 	used  int64 // units granted by Redis since then, without those of the lease
 }
 
-// heldLease is a lease in the table. Its first fields, which spending needs, share a cache line. mu guards
-// the last ones; the others do not change.
+// heldLease is a lease in the table. Its first fields, which spending needs, share a cache line. The set's
+// mu guards seen, usedAt and old; all others but left do not change.
 type heldLease[O any] struct {
 	left atomic.Int64 // units that can be spent
 	hash uint64       // under which it is in the table
