@@ -8,6 +8,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
+// memberFor is longer than a limiter counts as a member of its fleet if it has not left the fleet, as one that closes
+// while Redis is lost. It is a variable for this package's own test.
+var memberFor = 6 * time.Second
+
 // Reached calls start, which makes a limiter, again if the limiter starts in an outage although the client's server, or
 // all masters of its Cluster, answer. A new limiter waits for Redis for a second or two, which a busy machine may use
 // up. start is called up to four times, and the last limiter is returned whatever its state is.
@@ -27,6 +31,7 @@ func Reached[L interface {
 		}
 		tb.Log("a new limiter has not reached Redis in time, although Redis answers: it is made again")
 		_ = l.Close()
+		time.Sleep(memberFor)
 	}
 }
 

@@ -2,6 +2,7 @@ package redistest
 
 import (
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -13,6 +14,8 @@ func (l *startedLimiter) Close() error   { l.closed = true; return nil }
 
 // A limiter that has not reached its server is made again only if the server answers, and not for ever.
 func TestReached(t *testing.T) {
+	defer func(before time.Duration) { memberFor = before }(memberFor)
+	memberFor = 0
 	gone := Start(t)
 	lost := gone.Client(t)
 	gone.Kill()
