@@ -11,9 +11,12 @@ import (
 	"time"
 
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+	goredis "github.com/redis/go-redis/v9"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/proto"
+
+	"github.com/tierlimit/tierlimit/internal/redistest"
 )
 
 func dial(t testing.TB, address string) ratelimitv3.RateLimitServiceClient {
@@ -39,13 +42,21 @@ func startOn(t testing.TB, redis, configDir string, settings ...string) *Server 
 		t.Fatal(err)
 	}
 	s.LookEvery = 10 * time.Millisecond
-	server, err := Start(t.Context(), s, slog.New(slog.DiscardHandler))
-	if err != nil {
-		t.Fatal(err)
-	}
+	client := goredis.NewClient(&goredis.Options{Addr: redis, MaxRetries: -1, DialerRetries: 1})
+	defer client.Close()
+	server := redistest.Reached(t, client, func() (limiterOf, error) {
+		server, err := Start(t.Context(), s, slog.New(slog.DiscardHandler))
+		return limiterOf{server}, err
+	}).Server
 	t.Cleanup(server.Close)
 	return server
 }
+
+// limiterOf is a service in the form of its limiter.
+type limiterOf struct{ *Server }
+
+func (l limiterOf) Degraded() bool { return l.limiters.All.Degraded() }
+func (l limiterOf) Close() error   { l.Server.Close(); return nil }
 
 func (s *Server) client(t testing.TB) ratelimitv3.RateLimitServiceClient {
 	return dial(t, s.Addr("grpc").String())

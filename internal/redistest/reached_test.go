@@ -2,6 +2,7 @@ package redistest
 
 import (
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -13,19 +14,24 @@ func (l *startedLimiter) Close() error   { l.closed = true; return nil }
 
 // A limiter that has not reached its server is made again only if the server answers, and not for ever.
 func TestReached(t *testing.T) {
+	defer func(a, b time.Duration) { waitsFor, memberFor = a, b }(waitsFor, memberFor)
+	memberFor = 0
 	gone := Start(t)
 	lost := gone.Client(t)
 	gone.Kill()
 	for name, tc := range map[string]struct {
 		client       redis.UniversalClient
+		waitsFor     time.Duration
 		failed, want int // how many limiters do not reach the server, and how many are made
 	}{
-		"the first one":      {Shared(t).Client(t), 0, 1},
-		"the third one":      {Shared(t).Client(t), 2, 3},
-		"none":               {Shared(t).Client(t), 100, 4},
-		"there is no server": {lost, 100, 1},
-		"a Cluster":          {SharedCluster(t).Client(t), 1, 2},
+		"the first one":      {Shared(t).Client(t), 0, 0, 1},
+		"the third one":      {Shared(t).Client(t), 0, 2, 3},
+		"none":               {Shared(t).Client(t), 0, 100, 4},
+		"it does not wait":   {Shared(t).Client(t), time.Hour, 100, 1},
+		"there is no server": {lost, 0, 100, 1},
+		"a Cluster":          {SharedCluster(t).Client(t), 0, 1, 2},
 	} {
+		waitsFor = tc.waitsFor
 		var made []*startedLimiter
 		l := Reached(t, tc.client, func() (*startedLimiter, error) {
 			made = append(made, &startedLimiter{degraded: len(made) < tc.failed})
