@@ -31,8 +31,13 @@ func parseAny(line []byte) (Request, fault) {
 	if f.what == "" {
 		return r, f
 	}
-	for _, format := range []func([]byte) (Request, bool){parseEnvoy, parseAmazon, parseHAProxy, parseBehind, parseLogfmt, parseISO} {
+	for _, format := range []func([]byte) (Request, bool){parseEnvoy, parseAmazon, parseHAProxy, parseBehind, parseLogfmt} {
 		if r, ok := format(line); ok {
+			return r, fault{}
+		}
+	}
+	if f.what == badTime { // only then, because a long line takes a while
+		if r, ok := parseISO(line); ok {
 			return r, fault{}
 		}
 	}
