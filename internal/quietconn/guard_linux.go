@@ -40,6 +40,7 @@ func newGuard() *guard {
 	g := &guard{}
 	g.timer = time.AfterFunc(math.MaxInt64, g.fire)
 	g.timer.Stop()
+	g.told.Store(-int64(guardEvery)) // before the process started, no wait ended
 	return g
 }
 
