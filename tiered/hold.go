@@ -89,7 +89,7 @@ func checkUsed(units int64) error {
 // in place of the decision. newHold gives up units that Redis may hold without the caller's knowledge.
 func (r *Rule) newHold(key *callKey, asked int64, d *limit.Decision, err error, began int64) *Hold {
 	if err != nil || d.Granted == 0 {
-		if err == nil && key.hold.unknown || remote.IsCallers(err) && remote.MayHaveRun(err) {
+		if key.hold.unknown || remote.IsCallers(err) && remote.MayHaveRun(err) {
 			r.giveUp(key, asked)
 		}
 		return nil
