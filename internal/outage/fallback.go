@@ -20,9 +20,12 @@ import (
 // not charged there later, because it must be charged at most once (law 3).
 func (s *Shard) Without(d *limit.Decision, q *Question, now int64, err error) {
 	l, r := s.all, q.Rule
-	s.Missed(err)
+	lost := errors.Is(err, breaker.ErrOpen) // in an outage, this is all that is asked about the error
+	if !lost {
+		s.Missed(err)
+	}
 	a := q.account()
-	a.Charged = MayBeCharged(err)
+	a.Charged = !lost && remote.MayHaveRun(err)
 	r.begin(d, s.TierWithout(err))
 	d.ResetAfter = r.Limit.Window()
 	switch {
