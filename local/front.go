@@ -12,7 +12,8 @@ import (
 //
 // The table is for keys that all cores ask for at the same time. A Get of ristretto takes the read lock
 // of a shard, which is a write to memory that all cores share, and records the use. With the table,
-// looking up a denial of one hot key takes 0.47 to 0.78 of the time of a bare Get (docs/measurements.md).
+// a whole denial of one hot key takes 0.59 to 0.73 of the time of a bare Get and a clock reading
+// (docs/measurements.md).
 // The table also has each change at once, while ristretto has it a moment later; see [Denials.Forget].
 type front []atomic.Pointer[denial]
 
