@@ -81,8 +81,9 @@ func (r *Rule) giveBack(ctx context.Context, k *callKey, units, charged, at int6
 			Key: string(k.inRedis()), Rule: r.encoded, Operation: lua.Refund,
 			Cost: units, Charged: charged, Stamp: at,
 		}
+		until := time.Now().Add(r.limiter.config.deadline)
 		reply, err := s.Decide(ctx, e)
-		for until := r.limiter.now() + int64(r.limiter.config.deadline); remote.IsMoving(err) && ctx.Err() == nil && r.limiter.now() < until; {
+		for remote.IsMoving(err) && ctx.Err() == nil && time.Now().Before(until) {
 			time.Sleep(refundAgain) // the rest of a slot that moves usually follows in milliseconds
 			s = r.limiter.shardOf(k)
 			reply, err = s.Decide(ctx, e)
