@@ -140,13 +140,12 @@ func (s *Shard) chargeSome() (pause time.Duration) {
 	}
 	started := time.Now()
 	unanswered, refused := s.charge(batch)
-	for _, d := range batch {
-		if !refused[d.Group] {
-			delete(c.moving, d.Group)
+	for slot, isMoving := range refused {
+		if isMoving {
+			s.refuses(slot, now)
+		} else {
+			delete(c.moving, slot)
 		}
-	}
-	for slot := range refused {
-		s.refuses(slot, now)
 	}
 	pause = chargePauses * time.Since(started)
 	if unanswered {
@@ -262,8 +261,9 @@ func (l *Shards) lose(d ledger.Debt[*Rule]) {
 
 // charge charges a batch in Redis. Afterwards, charges are pending if nobody knows whether they were
 // made. Charges that were certainly not made, because their slot is moving or Redis is lost again, are
-// back in the journal. charge returns whether some charges were not answered, and the slots that are
-// moving.
+// back in the journal. charge returns whether some charges were not answered, and for each slot of the
+// batch whether it refused a charge because it is moving. The batch must not be used any more: other shards
+// may have taken its charges.
 func (s *Shard) charge(batch []*charge) (unanswered bool, refused map[int]bool) {
 	l := s.all
 	losses := s.memory.lossesSoFar()
@@ -309,15 +309,13 @@ func (s *Shard) charge(batch []*charge) (unanswered bool, refused map[int]bool) 
 	refused = make(map[int]bool)
 	for i, d := range batch {
 		err := errs[i]
-		switch {
-		case err == nil && remembers, errors.Is(err, remote.ErrUnreadable):
+		isMoving := remote.IsMoving(err)
+		refused[d.Group] = refused[d.Group] || isMoving
+		if err == nil && remembers || errors.Is(err, remote.ErrUnreadable) {
 			continue
-		case remote.IsMoving(err):
-			refused[d.Group] = true
-		default:
-			unanswered = true
 		}
-		if !d.again && (remote.IsMoving(err) || errors.Is(err, breaker.ErrOpen)) { // the charge was certainly not made
+		unanswered = unanswered || !isMoving
+		if !d.again && (isMoving || errors.Is(err, breaker.ErrOpen)) { // the charge was certainly not made
 			l.Ledger.PutBack(d.Debt)
 			continue
 		}

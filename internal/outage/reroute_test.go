@@ -156,6 +156,44 @@ func TestShardsChargeTheirOwn(t *testing.T) {
 	}
 }
 
+// A charge of which nobody knows whether it was made may be taken by another shard at once. (The race detector tells
+// whether the first one still uses it.)
+func TestShardsHandOverCharges(t *testing.T) {
+	l := newShards(t, 0)
+	l.reroute(mastersOf(map[string][]int{"a": ranges(0, 8), "b": ranges(8, 16)}))
+	a, b := l.ofSlot(0), l.ofSlot(8)
+	r := newRule(t, "r", limit.PerHour(100_000), limit.SlidingLog())
+	r.Policy = Allow
+	key := remote.UserKey("of a")
+	for l.Of(key) != a {
+		key += "."
+	}
+	l.masters[a.index].err = remote.ErrNoAnswer
+	without(a, question(r, key, 1), l.Now(), errLost)
+	ended := make(chan struct{})
+	var both sync.WaitGroup
+	both.Go(func() {
+		defer close(ended)
+		for range 1000 {
+			a.chargeSome()
+		}
+	})
+	both.Go(func() {
+		for {
+			select {
+			case <-ended:
+				return
+			default:
+				b.nextCharges(l.Now()) // looks at each charge that is pending
+			}
+		}
+	})
+	both.Wait()
+	if pending := l.charges.out; len(pending) != 1 || !pending[0].again {
+		t.Errorf("pending: %v", pending)
+	}
+}
+
 // The callback is called when the worst state of all masters changes, not for every master.
 func TestStateChangesOfSeveralMasters(t *testing.T) {
 	l, told := newShards(t, 0), make(chan State, 10)
