@@ -12,6 +12,8 @@ import (
 
 	"github.com/tierlimit/tierlimit/internal/redistest"
 	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/lua"
+	"github.com/tierlimit/tierlimit/remote"
 )
 
 // Law 12: settlements that wait for a lost master of a Cluster do not delay those for other masters, however many
@@ -213,4 +215,21 @@ func TestLaw12SettlementsThatCloseGivesUpAreLost(t *testing.T) {
 	if c := l.Stats().Holds; left || c != given || c.Unsettled != 0 || c.Lost != 1 || c.Settled != 0 {
 		t.Errorf("%+v, and once Redis was back %+v; any left: %v", given, c, left)
 	}
+}
+
+// Units that Redis may hold although the outage policy decided are given up also if the call, which asked several
+// masters, then ends with an error that says nothing about them.
+func TestLaw12UnknownHoldsOfCallsThatFailAreGivenUp(t *testing.T) {
+	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix())
+	r := newRule(t, l, "r", limit.PerDay(10), Use(limit.SlidingLog()))
+	q := r.ask("k", 3, lua.Take)
+	q.key.hold = l.newHolding(time.Minute)
+	if reply, err := q.shard().Decide(context.Background(), q.entry()); err != nil || reply.Granted != 3 {
+		t.Fatalf("%+v, %v", reply, err)
+	}
+	q.key.hold.decidedWithout(remote.ErrNoAnswer)
+	if h := r.newHold(&q.key, 3, nil, limit.ErrClosed, l.now()); h != nil {
+		t.Errorf("%+v", h)
+	}
+	redistest.Eventually(t, "the units are given back", func() bool { return peek(t, r, "k").Remaining == 10 })
 }
