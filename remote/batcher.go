@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -88,13 +89,16 @@ type Batcher struct {
 	stuck    int     // trips that were given up, and whose command has not returned yet
 	room     room
 	distance distance
-	alone    bool  // no other process of the fleet uses Redis
-	failed   bool  // the last trip failed
-	slow     bool  // Redis is slow, or the last trip failed
-	last     cargo // what the last trip carried
-	took     int64 // µs that the last answered trip took
-	takes    int64 // µs that a trip takes at least: the shorter of the last two that were answered
-	delay    int64 // the part of took, in µs, for which this process is responsible
+	alone    bool   // no other process of the fleet uses Redis
+	parallel bool   // Go may use more than one processor
+	newest   uint64 // the hash of the call that came last; 0 for a group
+	repeated bool   // it has the hash of the call before it, and may share an entry with it
+	failed   bool   // the last trip failed
+	slow     bool   // Redis is slow, or the last trip failed
+	last     cargo  // what the last trip carried
+	took     int64  // µs that the last answered trip took
+	takes    int64  // µs that a trip takes at least: the shorter of the last two that were answered
+	delay    int64  // the part of took, in µs, for which this process is responsible
 
 	closed bool
 	reaper *time.Timer
@@ -125,7 +129,7 @@ func (b *Batcher) Asked() bool { return b.asking.Load() > 0 }
 func (b *Batcher) shares(processes int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.alone = processes == 1
+	b.alone, b.parallel = processes == 1, runtime.GOMAXPROCS(0) > 1
 }
 
 // Decide has one entry decided, with its whole count; see [Batcher.DecideAll].

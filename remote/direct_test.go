@@ -50,7 +50,7 @@ func TestHooksOfAClusterRun(t *testing.T) {
 		for i := range 3 {
 			script := NewScript(client)
 			if i == 1 {
-				script.HoldConnection()
+				script.HoldConnections()
 			}
 			script.Prepare(ctx)
 			for _, hook := range []*counting{&ofCluster, &ofNodes} {
@@ -86,7 +86,7 @@ func TestHooksOfAClusterRun(t *testing.T) {
 func TestNodesAreForgotten(t *testing.T) {
 	t.Parallel()
 	script := NewScript(redistest.SharedCluster(t).Client(t))
-	script.HoldConnection()
+	script.HoldConnections()
 	n := script.nodeOf(context.Background(), "k")
 	script.Rest()
 	if script.nodeOf(context.Background(), "k") != n {

@@ -18,7 +18,7 @@
 //	script.go    Script: runs a batch, by slot on a Cluster; script_load.go: loads the script
 //	run.go       one run that needs several commands; pack.go: a command's packed argument
 //	node.go      a server, or each master of a Cluster (masters.go, direct.go, redirect.go)
-//	held.go      keeps a connection between trips; adapt.go: makes clients keep deadlines; quiet.go: makes
+//	held.go      keeps connections between trips; adapt.go: makes clients keep deadlines; quiet.go: makes
 //	             their connections quiet
 //	fleet.go     Fleet: the instances that share the limits, and whether Redis has lost data
 //	errors.go    what kind of failure an error is

@@ -22,7 +22,7 @@ func TestConnectionIsHeldBetweenTrips(t *testing.T) {
 			o.PoolSize, o.MaxActiveConns, o.ContextTimeoutEnabled = test.pool, test.active, true
 		})
 		b, _ := newBatcher(t, client)
-		b.script.HoldConnection()
+		b.script.HoldConnections()
 		rule := newRule(t, limit.PerHour(1000), limit.GCRA())
 		key := redistest.Prefix() + "k"
 		away := func() int {
@@ -50,7 +50,7 @@ func TestConnectionsAreLeftForOthers(t *testing.T) {
 	rule := newRule(t, limit.PerHour(1000), limit.GCRA())
 	for range 2 * pool {
 		b, _ := newBatcher(t, client)
-		b.script.HoldConnection()
+		b.script.HoldConnections()
 		for range 2 {
 			mustDecide(t, b, Entry{Key: redistest.Prefix() + "k", Rule: rule, Cost: 1})
 		}
@@ -72,7 +72,7 @@ func TestConnectionsAreLeftForOthersAtOnce(t *testing.T) {
 	for range 10 * pool {
 		script := NewScript(client)
 		script.Prepare(context.Background())
-		script.HoldConnection()
+		script.HoldConnections()
 		all.Go(func() {
 			<-start
 			ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
@@ -87,6 +87,33 @@ func TestConnectionsAreLeftForOthersAtOnce(t *testing.T) {
 	stats := client.PoolStats()
 	if held := int(stats.TotalConns) - int(stats.IdleConns); held > pool-spareConns {
 		t.Errorf("of %d connections %d are held, want %d at most", pool, held, pool-spareConns)
+	}
+}
+
+// Trips at the same time each hold a connection, up to a few.
+func TestEachOfAFewTripsHoldsAConnection(t *testing.T) {
+	client := redistest.Shared(t).Client(t, func(o *redis.Options) { o.PoolSize, o.ContextTimeoutEnabled = 20, true })
+	n := &node{client: client, held: heldConns{client: client}}
+	for trips := range heldAtOnce + 2 { // that use connections already
+		if err := n.deliver(t.Context(), []redis.Cmder{redis.NewCmd(t.Context(), "ping")}); err != nil {
+			t.Fatal(err)
+		}
+		stats := client.PoolStats()
+		if held, want := int(stats.TotalConns)-int(stats.IdleConns), min(trips+1, heldAtOnce); held != want {
+			t.Errorf("of %d trips, %d hold a connection, want %d", trips+1, held, want)
+		}
+		if trips < heldAtOnce {
+			n.held.each[trips].mu.Lock()
+		}
+	}
+	if n.held.rest(false) {
+		t.Error("connections that are used have been given back")
+	}
+	for i := range n.held.each {
+		n.held.each[i].mu.Unlock()
+	}
+	if n.held.rest(false); client.PoolStats().TotalConns != client.PoolStats().IdleConns {
+		t.Error("connections are held at rest")
 	}
 }
 
@@ -112,7 +139,7 @@ func TestConnectionIsHeldForAMoment(t *testing.T) {
 func TestHeldConnectionOfAServerThatWasRestarted(t *testing.T) {
 	server := redistest.Start(t)
 	b, trips := newBatcher(t, server.Client(t, func(o *redis.Options) { o.ContextTimeoutEnabled = true }))
-	b.script.HoldConnection()
+	b.script.HoldConnections()
 	rule := newRule(t, limit.PerHour(1000), limit.GCRA())
 	for range 3 {
 		mustDecide(t, b, Entry{Key: "k", Rule: rule, Cost: 1})
@@ -132,7 +159,7 @@ func TestHeldConnectionOfAServerThatWasRestarted(t *testing.T) {
 // back.
 func TestForgottenNodesHoldNoConnection(t *testing.T) {
 	client := redistest.Shared(t).Client(t, func(o *redis.Options) { o.ContextTimeoutEnabled = true })
-	n := &node{client: client, held: heldConn{client: client}}
+	n := &node{client: client, held: heldConns{client: client}}
 	var ns nodes
 	ns.known.Store(client, n)
 	use := func() {
@@ -141,12 +168,12 @@ func TestForgottenNodesHoldNoConnection(t *testing.T) {
 		}
 	}
 	use()
-	if n.held.conn == nil {
+	if n.held.each[0].conn == nil {
 		t.Fatal("no connection is held")
 	}
-	n.held.mu.Lock() // a trip uses it
+	n.held.each[0].mu.Lock() // a trip uses it
 	ns.rest()
-	n.held.mu.Unlock()
+	n.held.each[0].mu.Unlock()
 	if _, known := ns.known.Load(client); !known {
 		t.Error("forgotten while it was used")
 	}
@@ -155,7 +182,7 @@ func TestForgottenNodesHoldNoConnection(t *testing.T) {
 		t.Error("not forgotten")
 	}
 	use()
-	if n.held.conn != nil {
+	if n.held.each[0].conn != nil {
 		t.Error("a connection is held")
 	}
 }

@@ -13,8 +13,9 @@ import (
 // and which one of them leads. This is group commit: it needs no timer, and it costs a single caller nothing.
 // The longer Redis takes, because of this process's calls or those of others, the more calls share a trip.
 //
-// A further trip starts at the same time if enough calls wait to fill it, see worthATrip. While Redis is far
-// away and not busy, a further trip starts for any call, see distance.
+// A further trip starts at the same time if enough calls wait to fill it, see worthATrip. A further trip starts for
+// any call while Redis is far away and not busy, see distance, and if the process has few callers and Redis to itself,
+// see apart.
 
 const (
 	// fullBatch is the number of entries from which a second trip pays. Entries that share a trip save both
@@ -45,6 +46,8 @@ func (b *Batcher) enqueue(c *call) (lead, others bool, err error) {
 	if b.queue.entries >= b.opt.Queue || !b.hasRoom(c.asked) && b.room.mayTurnAway(c.asked) {
 		return false, false, ErrNoRoom
 	}
+	b.repeated = c.group == nil && c.entry.Hash == b.newest
+	b.newest = c.entry.Hash
 	b.queue.add(c)
 	if !b.mayStart() {
 		b.setReaper(c.due(c.asked))
@@ -70,7 +73,7 @@ func (b *Batcher) mayStart() bool {
 	}
 	// Calls of one key share an entry: the last batch shows how many do.
 	full := b.queue.entries*b.last.sent >= b.worthATrip()*max(1, b.last.asked)
-	if !full && !b.distance.isFar() {
+	if !full && !b.distance.isFar() && !b.apart() {
 		return false
 	}
 	deadline := b.opt.Deadline.Microseconds()
@@ -98,6 +101,18 @@ func (b *Batcher) worthATrip() int {
 		return max(fullAlone, b.trips[0].entries) // the other trip has been sent
 	}
 	return fullBatch
+}
+
+// apart reports whether the waiting calls need not share a trip. To share one, callers must wake each other up, and if
+// Go may use another processor, it starts a thread there each time. For few callers that takes longer than trips of
+// their own, unless other processes keep Redis busy, or the calls would share an entry. From 2*fullAlone entries on,
+// two trips that are worth it carry all of them. The lock is held.
+func (b *Batcher) apart() bool {
+	if !b.alone || !b.parallel || b.repeated {
+		return false
+	}
+	each := float64(b.queue.entries) / float64(b.queue.len())
+	return float64(b.asking.Load())*each < 2*fullAlone
 }
 
 // start takes a place for a trip that may start. The lock is held.

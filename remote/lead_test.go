@@ -2,6 +2,7 @@ package remote
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -140,6 +141,54 @@ func TestTheOnlyProcessOfAFleetMakesASecondTripSooner(t *testing.T) {
 		}
 		b.queue, b.inFlight, b.trips = queue{}, 0, nil
 		b.mu.Unlock()
+	}
+}
+
+// A few callers of the only process of a fleet each make a trip of their own, if Go may use several processors, unless
+// their calls would share an entry.
+func TestFewCallersOfTheOnlyProcessDoNotWaitForATrip(t *testing.T) {
+	rule := newRule(t, limit.PerHour(10), limit.GCRA())
+	const most = 2*fullAlone - 1
+	for what, c := range map[string]struct {
+		alone, parallel bool
+		keys            []uint64 // of the calls that come one after another
+		asking          int64
+		others          int // further entries of each call
+		inFlight        int
+		may             bool
+	}{
+		"few":               {true, true, []uint64{1, 2}, most, 0, 1, true},
+		"one":               {true, true, []uint64{1}, 2, 0, 1, true},
+		"many trips":        {true, true, []uint64{1, 2}, most, 0, 3, true},
+		"too many trips":    {true, true, []uint64{1, 2}, most, 0, 4, false},
+		"many":              {true, true, []uint64{1, 2}, most + 1, 0, 1, false},
+		"not alone":         {false, true, []uint64{1, 2}, 2, 0, 1, false},
+		"one processor":     {true, false, []uint64{1, 2}, 2, 0, 1, false},
+		"one key":           {true, true, []uint64{1, 2, 2}, 3, 0, 1, false},
+		"the key is back":   {true, true, []uint64{1, 2, 1}, 3, 0, 1, true},
+		"groups":            {true, true, []uint64{1, 2}, most / 3, 2, 1, true},
+		"many in groups":    {true, true, []uint64{1, 2}, most/3 + 1, 2, 1, false},
+		"groups of one key": {true, true, []uint64{1, 1}, 2, 2, 1, true},
+	} {
+		b, _ := newBatcher(t, redistest.Shared(t).Client(t)) // at most 4 trips in flight
+		b.alone, b.parallel, b.inFlight, b.last = c.alone, c.parallel, b.opt.InFlight, cargo{calls: 1, asked: 1, sent: 1}
+		b.asking.Store(c.asking)
+		for _, key := range c.keys {
+			e := Entry{Key: redistest.Prefix() + "lead", Hash: key, Rule: rule, Cost: 1}
+			one := callOf(t.Context(), e)
+			if c.others > 0 {
+				one = new(callPool).group(t.Context(), slices.Repeat([]Entry{e}, 1+c.others))
+			}
+			if lead, _, err := b.enqueue(waiting(one, 1000*ms)); lead || err != nil {
+				t.Fatalf("%s: with all trips in flight, one more starts: %v, %v", what, lead, err)
+			}
+		}
+		b.inFlight = c.inFlight
+		if may := b.mayStart(); may != c.may {
+			t.Errorf("%s: a trip may start: %v", what, may)
+		}
+		b.queue, b.inFlight = queue{}, 0
+		b.asking.Store(0)
 	}
 }
 

@@ -19,7 +19,7 @@ import (
 type node struct {
 	client  sender
 	cluster sender // nil: not a node of a Cluster
-	held    heldConn
+	held    heldConns
 	clocks  *clocks
 	asked   atomic.Int64 // local time of its last look-up
 }
@@ -60,7 +60,7 @@ func (n *node) send(ctx context.Context, cmds ...redis.Cmder) error {
 	return send(ctx, n.cluster, directed)
 }
 
-// withoutHeld returns the node for commands that must not use the held connection, which is for trips.
+// withoutHeld returns the node for commands that must not use the held connections, which are for trips.
 func (n *node) withoutHeld() *node { return &node{client: n.client, cluster: n.cluster} }
 
 // deliver sends commands by the client of the node. If it finds that the server closed a connection before the
@@ -96,7 +96,7 @@ func wasNotSent(err error) bool {
 // asked which master has a key, and it sends the commands that a master redirects (see redirect.go).
 type nodes struct {
 	cluster  *redis.ClusterClient
-	hold     bool     // whether nodes hold a connection, see Script.HoldConnection
+	hold     bool     // whether nodes hold connections, see Script.HoldConnections
 	known    sync.Map // *node, by the Cluster's own client of it, *redis.Client
 	mapped   atomic.Bool
 	changed  atomic.Bool // see Script.MayHaveChanged

@@ -98,9 +98,9 @@ func everyOne(n int) []int {
 	return all
 }
 
-// HoldConnection lets the Script keep a connection of the client's pool to each server between two runs.
+// HoldConnections lets the Script keep a few connections of the client's pool to each server between two runs.
 // Call it before the first run, and call [Script.Rest] once a second and after the last run.
-func (s *Script) HoldConnection() {
+func (s *Script) HoldConnections() {
 	s.nodes.hold = true
 	if s.only != nil {
 		s.only.held.client, _ = s.client.(*redis.Client)

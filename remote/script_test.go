@@ -46,7 +46,7 @@ func TestAClientOfOneNodeDividesBySlotOnceRefused(t *testing.T) {
 	t.Cleanup(func() { _ = client.Close() })
 	rule := newRule(t, limit.PerHour(1000), limit.GCRA())
 	script := NewScript(client)
-	script.HoldConnection()
+	script.HoldConnections()
 	defer script.Rest()
 	entries := func() []Entry {
 		var several []Entry

@@ -41,12 +41,26 @@ const (
 )
 
 // farAway makes a client's server look far away.
-func farAway(o *redis.Options) {
-	dial := o.Dialer
-	o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		conn, err := dial(ctx, network, addr)
-		return &farConn{Conn: conn, roundTrip: farRoundTrip}, err
+func farAway(o *redis.Options) { awayBy(farRoundTrip)(o) }
+
+func awayBy(roundTrip time.Duration) func(*redis.Options) {
+	return func(o *redis.Options) {
+		dial := o.Dialer
+		o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			conn, err := dial(ctx, network, addr)
+			return &farConn{Conn: conn, roundTrip: roundTrip}, err
+		}
 	}
+}
+
+// New waits for a Redis that is so far away that it has no time to measure the round trip several times.
+func TestStartWithAVeryFarRedis(t *testing.T) {
+	redistest.InBubble(t, func(t *testing.T, bubble *redistest.Bubble) {
+		l := newLimiterOn(t, bubble.Client(t, awayBy(300*time.Millisecond)), redistest.Prefix(), Deadline(time.Second))
+		if state := l.State(); state != Healthy {
+			t.Errorf("a limiter begins with the state %v", state)
+		}
+	})
 }
 
 // The first callers do not wait for the script to be loaded, because New has already loaded it.

@@ -134,7 +134,7 @@ func newLimiter(client redis.UniversalClient, c config) (*Limiter, error) {
 		script:      remote.NewScript(client),
 		rules:       make(map[string]*Rule),
 	}
-	l.script.HoldConnection()
+	l.script.HoldConnections()
 	l.script.OnForeignLibrary(func(err error) {
 		l.log.Warn("library", "a function library in Redis has this version's name but different code; the script runs by EVALSHA instead", "error", err)
 	})

@@ -60,15 +60,15 @@ func (s *Shard) notMet(err error) error {
 	return nil
 }
 
-// firstHeartbeat joins the fleet and returns the shortest of three round trips.
-func (s *Shard) firstHeartbeat() (took time.Duration, err error) {
+// firstHeartbeat joins the fleet and returns the shortest of up to four round trips, as far as time allows.
+func (s *Shard) firstHeartbeat() (best time.Duration, err error) {
 	return WithinStart(s.all, func(ctx context.Context) (best time.Duration, err error) {
-		best = StartWithin
-		_, err = s.heartbeatOnce(ctx) // connects, and so takes longer
-		for i := 0; i < 3 && err == nil; i++ {
+		best, err = s.heartbeatOnce(ctx) // connects, and so takes longer
+		for i, again := 0, err; i < 3 && again == nil; i++ {
 			var took time.Duration
-			took, err = s.heartbeatOnce(ctx)
-			best = min(best, took)
+			if took, again = s.heartbeatOnce(ctx); again == nil {
+				best = min(best, took)
+			}
 		}
 		return best, err
 	})

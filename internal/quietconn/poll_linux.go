@@ -4,6 +4,7 @@ package quietconn
 
 import (
 	"runtime"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -19,6 +20,10 @@ const (
 	// more: each time, Go wakes up another thread if it may use more than one.
 	yieldEvery = 8
 )
+
+// awaiting is the number of reads that wait for an answer to what was written on their connections. While there are
+// more of them than processors, none polls: a processor that polls does not look for the answers of the others.
+var awaiting atomic.Int32
 
 // poller is the reading side of a connection. A read that finds nothing either waits in Go's network poller at
 // once, or polls for a moment before that, whichever has been faster (see trial).
@@ -39,7 +44,8 @@ func (p *poller) attempt(fd uintptr) (done bool) {
 		return true
 	}
 	soon := p.last > 0 && p.last < pollFor
-	if p.polled = soon && p.trial.polls(); !p.polled {
+	few := awaiting.Load() <= int32(runtime.GOMAXPROCS(0))
+	if p.polled = soon && few && p.trial.polls(); !p.polled {
 		return false
 	}
 	for n := 1; n <= pollsAtMost; n++ {

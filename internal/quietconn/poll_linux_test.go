@@ -5,6 +5,7 @@ package quietconn
 import (
 	"net"
 	"runtime"
+	"sync"
 	"syscall"
 	"testing"
 	"testing/synctest"
@@ -28,19 +29,23 @@ func newPoller(t *testing.T) (p *poller, fd uintptr, other int) {
 // sends the answer.
 func TestReadsPollForAnswersThatComeSoon(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	defer awaiting.Store(0)
 	pays := trial{waiting: 20 * time.Microsecond, polling: 10 * time.Microsecond}
 	for name, tc := range map[string]struct {
-		last  time.Duration
-		trial trial
-		polls bool
+		last   time.Duration
+		trial  trial
+		others int32 // reads that await an answer
+		polls  bool
 	}{
-		"soon":                      {pollFor - 1, pays, true},
-		"late":                      {pollFor, pays, false},
-		"first":                     {0, pays, false},
-		"polling brings nothing":    {pollFor - 1, trial{waiting: pays.polling, polling: pays.polling}, false},
-		"what it brings is unknown": {pollFor - 1, trial{waiting: pays.waiting}, false},
+		"soon":                      {pollFor - 1, pays, 0, true},
+		"late":                      {pollFor, pays, 0, false},
+		"first":                     {0, pays, 0, false},
+		"polling brings nothing":    {pollFor - 1, trial{waiting: pays.polling, polling: pays.polling}, 0, false},
+		"what it brings is unknown": {pollFor - 1, trial{waiting: pays.waiting}, 0, false},
+		"others await answers":      {pollFor - 1, pays, 1, false},
 	} {
 		p, fd, other := newPoller(t)
+		awaiting.Store(1 + tc.others) // of one processor
 		read := false
 		for range 50 { // a busy machine may take the processor away for longer than a read polls
 			p.begin(make([]byte, 1))
@@ -168,5 +173,34 @@ func TestRequestsAreNotPolledFor(t *testing.T) {
 		if polls := tc.c.reads.trial.polling > 0; polls != tc.polls {
 			t.Errorf("%s: reads have polled: %v", name, polls)
 		}
+	}
+}
+
+// A client's read awaits an answer if something was written since the last read. A subscriber's reads do not.
+func TestReadsThatAwaitAnswers(t *testing.T) {
+	servers := make(chan net.Conn)
+	addr := listen(t, "tcp", "127.0.0.1:0", func(c net.Conn) { servers <- c })
+	client := dial(t, addr, nil).(*conn)
+	server := Server(<-servers).(*conn)
+	write := func(c *conn) {
+		t.Helper()
+		if _, err := c.Write([]byte("a")); err != nil {
+			t.Error(err)
+		}
+	}
+	var reading sync.WaitGroup
+	read := func() { _, _ = client.Read(make([]byte, 1)) }
+
+	write(client)
+	reading.Go(read)
+	redistest.Eventually(t, "the read awaits its answer", func() bool { return awaiting.Load() == 1 })
+	write(server)
+	reading.Wait()
+	if n := awaiting.Load(); n != 0 {
+		t.Errorf("%d reads await answers that have come", n)
+	}
+	write(server)
+	if read(); client.asked.Load() || server.asked.Load() {
+		t.Error("an answer is awaited although nothing was asked")
 	}
 }

@@ -25,6 +25,10 @@ var looking atomic.Int32
 
 // read attempts to read until an attempt need not wait.
 func (c *conn) read() error {
+	if c.asked.Swap(false) {
+		awaiting.Add(1)
+		defer awaiting.Add(-1)
+	}
 	started := time.Now()
 	c.reads.began, c.reads.polled = started, false
 	done, err := false, error(nil)

@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"unsafe"
 )
@@ -45,7 +46,8 @@ type conn struct {
 	look   func(fd uintptr) bool // one attempt to read
 	writes transfer
 
-	answers bool // see wrap
+	answers bool        // see wrap
+	asked   atomic.Bool // something was written since the last read began; only if answers is set
 }
 
 // transfer is a system call that reads or writes, and is repeated until it need not wait.
@@ -126,6 +128,7 @@ func (c *conn) Write(p []byte) (written int, err error) {
 	}
 	c.writes.mu.Lock()
 	defer c.writes.mu.Unlock()
+	c.asked.Store(c.answers)
 	for written < len(p) {
 		c.writes.begin(p[written:])
 		n, err := c.writes.end("write", c.raw.Write(c.writes.try))
