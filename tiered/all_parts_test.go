@@ -148,7 +148,14 @@ func TestLaw9WhatADeniedGroupGivesBackIsFree(t *testing.T) {
 func TestLaw9GroupGivenUpHalfWay(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 2)
-	l := newLimiterOn(t, cluster.Client(t), redistest.Prefix(), Deadline(5*time.Second), RememberDenials(0))
+	prefix := redistest.Prefix()
+	l := newLimiterOn(t, cluster.Client(t), prefix, Deadline(5*time.Second), RememberDenials(0))
+	newLimiterOn(t, cluster.Client(t), prefix)
+	for _, s := range l.shards.InUse() { // hears of the other instance: a single one makes trips of its own
+		if err := s.Heartbeat(5 * time.Second); err != nil {
+			t.Fatal(err)
+		}
+	}
 	r := newRule(t, l, "r", limit.PerDay(10), Use(limit.SlidingLog()))
 	master := cluster.Nodes()[1]
 	its, others := keysOf(t, master, l)
