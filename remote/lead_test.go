@@ -171,7 +171,9 @@ func TestFewCallersOfTheOnlyProcessDoNotWaitForATrip(t *testing.T) {
 		"groups of one key": {true, true, []uint64{1, 1}, 2, 2, 1, true},
 	} {
 		b, _ := newBatcher(t, redistest.Shared(t).Client(t)) // at most 4 trips in flight
+		b.mu.Lock()
 		b.alone, b.parallel, b.inFlight, b.last = c.alone, c.parallel, b.opt.InFlight, cargo{calls: 1, asked: 1, sent: 1}
+		b.mu.Unlock()
 		b.asking.Store(c.asking)
 		for _, key := range c.keys {
 			e := Entry{Key: redistest.Prefix() + "lead", Hash: key, Rule: rule, Cost: 1}
@@ -179,15 +181,17 @@ func TestFewCallersOfTheOnlyProcessDoNotWaitForATrip(t *testing.T) {
 			if c.others > 0 {
 				one = new(callPool).group(t.Context(), slices.Repeat([]Entry{e}, 1+c.others))
 			}
-			if lead, _, err := b.enqueue(waiting(one, 1000*ms)); lead || err != nil {
+			if lead, _, err := b.enqueue(waiting(one, 60_000*ms)); lead || err != nil {
 				t.Fatalf("%s: with all trips in flight, one more starts: %v, %v", what, lead, err)
 			}
 		}
+		b.mu.Lock()
 		b.inFlight = c.inFlight
 		if may := b.mayStart(); may != c.may {
 			t.Errorf("%s: a trip may start: %v", what, may)
 		}
 		b.queue, b.inFlight = queue{}, 0
+		b.mu.Unlock()
 		b.asking.Store(0)
 	}
 }
