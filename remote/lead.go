@@ -27,6 +27,9 @@ const (
 	// has nothing else to do, so a second trip pays sooner, provided that both carry as many. From two
 	// processes on, each prepares its trip while Redis works on the trips of the others.
 	fullAlone = 8
+	// fewCallers is the number of callers up to which each makes a trip of its own, see apart. With more, a program
+	// that does nothing else would gain as well, but a server's other goroutines would wait longer for a processor.
+	fewCallers = 4
 	// If a trip takes Redis more than 1/slowPart of the deadline, and the distance does not explain it, Redis
 	// counts as slow: it has a queue of trips from many processes, and one trip at a time from each of them
 	// keeps it busy. No further trip starts either while one has been in flight for longer than that plus the
@@ -105,14 +108,9 @@ func (b *Batcher) worthATrip() int {
 
 // apart reports whether the waiting calls need not share a trip. To share one, callers must wake each other up, and if
 // Go may use another processor, it starts a thread there each time. For few callers that takes longer than trips of
-// their own, unless other processes keep Redis busy, or the calls would share an entry. From 2*fullAlone entries on,
-// two trips that are worth it carry all of them. The lock is held.
+// their own, unless other processes keep Redis busy, or the calls would share an entry. The lock is held.
 func (b *Batcher) apart() bool {
-	if !b.alone || !b.parallel || b.repeated {
-		return false
-	}
-	each := float64(b.queue.entries) / float64(b.queue.len())
-	return float64(b.asking.Load())*each < 2*fullAlone
+	return b.alone && b.parallel && !b.repeated && b.asking.Load() <= fewCallers
 }
 
 // start takes a place for a trip that may start. The lock is held.

@@ -148,7 +148,6 @@ func TestTheOnlyProcessOfAFleetMakesASecondTripSooner(t *testing.T) {
 // their calls would share an entry.
 func TestFewCallersOfTheOnlyProcessDoNotWaitForATrip(t *testing.T) {
 	rule := newRule(t, limit.PerHour(10), limit.GCRA())
-	const most = 2*fullAlone - 1
 	for what, c := range map[string]struct {
 		alone, parallel bool
 		keys            []uint64 // of the calls that come one after another
@@ -157,17 +156,17 @@ func TestFewCallersOfTheOnlyProcessDoNotWaitForATrip(t *testing.T) {
 		inFlight        int
 		may             bool
 	}{
-		"few":               {true, true, []uint64{1, 2}, most, 0, 1, true},
+		"few":               {true, true, []uint64{1, 2}, fewCallers, 0, 1, true},
 		"one":               {true, true, []uint64{1}, 2, 0, 1, true},
-		"many trips":        {true, true, []uint64{1, 2}, most, 0, 3, true},
-		"too many trips":    {true, true, []uint64{1, 2}, most, 0, 4, false},
-		"many":              {true, true, []uint64{1, 2}, most + 1, 0, 1, false},
+		"many trips":        {true, true, []uint64{1, 2}, fewCallers, 0, 3, true},
+		"too many trips":    {true, true, []uint64{1, 2}, fewCallers, 0, 4, false},
+		"many":              {true, true, []uint64{1, 2}, fewCallers + 1, 0, 1, false},
 		"not alone":         {false, true, []uint64{1, 2}, 2, 0, 1, false},
 		"one processor":     {true, false, []uint64{1, 2}, 2, 0, 1, false},
 		"one key":           {true, true, []uint64{1, 2, 2}, 3, 0, 1, false},
 		"the key is back":   {true, true, []uint64{1, 2, 1}, 3, 0, 1, true},
-		"groups":            {true, true, []uint64{1, 2}, most / 3, 2, 1, true},
-		"many in groups":    {true, true, []uint64{1, 2}, most/3 + 1, 2, 1, false},
+		"groups":            {true, true, []uint64{1, 2}, fewCallers, 2, 1, true},
+		"many groups":       {true, true, []uint64{1, 2}, fewCallers + 1, 2, 1, false},
 		"groups of one key": {true, true, []uint64{1, 1}, 2, 2, 1, true},
 	} {
 		b, _ := newBatcher(t, redistest.Shared(t).Client(t)) // at most 4 trips in flight
