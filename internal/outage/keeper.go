@@ -63,14 +63,17 @@ func (s *Shard) notMet(err error) error {
 // firstHeartbeat joins the fleet and returns the shortest of up to four round trips, as far as time allows.
 func (s *Shard) firstHeartbeat() (best time.Duration, err error) {
 	return WithinStart(s.all, func(ctx context.Context) (best time.Duration, err error) {
-		best, err = s.heartbeatOnce(ctx) // connects, and so takes longer
-		for i, again := 0, err; i < 3 && again == nil; i++ {
-			var took time.Duration
-			if took, again = s.heartbeatOnce(ctx); again == nil {
-				best = min(best, took)
-			}
+		if best, err = s.heartbeatOnce(ctx); err != nil { // connects, and so takes longer
+			return best, err
 		}
-		return best, err
+		for range 3 {
+			took, err := s.heartbeatOnce(ctx)
+			if err != nil {
+				break // no time is left, or Redis has just gone, which the next heartbeat notices
+			}
+			best = min(best, took)
+		}
+		return best, nil
 	})
 }
 

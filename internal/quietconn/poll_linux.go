@@ -44,8 +44,7 @@ func (p *poller) attempt(fd uintptr) (done bool) {
 		return true
 	}
 	soon := p.last > 0 && p.last < pollFor
-	few := awaiting.Load() <= int32(runtime.GOMAXPROCS(0))
-	if p.polled = soon && few && p.trial.polls(); !p.polled {
+	if p.polled = soon && awaiting.Load() <= int32(runtime.GOMAXPROCS(0)) && p.trial.polls(); !p.polled {
 		return false
 	}
 	for n := 1; n <= pollsAtMost; n++ {
