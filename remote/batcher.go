@@ -93,6 +93,7 @@ type Batcher struct {
 	parallel bool   // Go may use more than one processor
 	newest   uint64 // the hash of the call that came last; 0 for a group
 	repeated bool   // it has the hash of the call before it, and may share an entry with it
+	many     int64  // local time at which more than fewCallers waited last
 	failed   bool   // the last trip failed
 	slow     bool   // Redis is slow, or the last trip failed
 	last     cargo  // what the last trip carried

@@ -26,10 +26,14 @@ const (
 	// fullAlone is the same number for the only process of a fleet. While that process prepares a trip, Redis
 	// has nothing else to do, so a second trip pays sooner, provided that both carry as many. From two
 	// processes on, each prepares its trip while Redis works on the trips of the others.
-	fullAlone = 8
+	fullAlone = 3
 	// fewCallers is the number of callers up to which each makes a trip of its own, see apart. With more, a program
 	// that does nothing else would gain as well, but a server's other goroutines would wait longer for a processor.
 	fewCallers = 4
+	// fewFor is for how long, in µs, no more than fewCallers must have waited at a time. A server whose requests
+	// arrive at random often has few of them at a time. If these made trips of their own, its slowest requests
+	// would take two to three times as long.
+	fewFor = 1_000_000
 	// If a trip takes Redis more than 1/slowPart of the deadline, and the distance does not explain it, Redis
 	// counts as slow: it has a queue of trips from many processes, and one trip at a time from each of them
 	// keeps it busy. No further trip starts either while one has been in flight for longer than that plus the
@@ -52,6 +56,9 @@ func (b *Batcher) enqueue(c *call) (lead, others bool, err error) {
 	b.repeated = c.group == nil && c.entry.Hash == b.newest
 	b.newest = c.entry.Hash
 	b.queue.add(c)
+	if b.asking.Load() > fewCallers {
+		b.many = c.asked
+	}
 	if !b.mayStart() {
 		b.setReaper(c.due(c.asked))
 		return false, false, nil
@@ -110,7 +117,7 @@ func (b *Batcher) worthATrip() int {
 // Go may use another processor, it starts a thread there each time. For few callers that takes longer than trips of
 // their own, unless other processes keep Redis busy, or the calls would share an entry. The lock is held.
 func (b *Batcher) apart() bool {
-	return b.alone && b.parallel && !b.repeated && b.asking.Load() <= fewCallers
+	return b.alone && b.parallel && !b.repeated && localTime()-b.many > fewFor
 }
 
 // start takes a place for a trip that may start. The lock is held.

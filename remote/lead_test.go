@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/tierlimit/tierlimit/internal/redistest"
@@ -145,7 +146,7 @@ func TestTheOnlyProcessOfAFleetMakesASecondTripSooner(t *testing.T) {
 }
 
 // A few callers of the only process of a fleet each make a trip of their own, if Go may use several processors, unless
-// their calls would share an entry.
+// their calls would share an entry, or more callers waited at a time within the last second.
 func TestFewCallersOfTheOnlyProcessDoNotWaitForATrip(t *testing.T) {
 	rule := newRule(t, limit.PerHour(10), limit.GCRA())
 	for what, c := range map[string]struct {
@@ -193,6 +194,46 @@ func TestFewCallersOfTheOnlyProcessDoNotWaitForATrip(t *testing.T) {
 		b.mu.Unlock()
 		b.asking.Store(0)
 	}
+}
+
+// Callers are few only if there have been no more for a second: a server whose requests arrive at random often has few
+// of them at a time.
+func TestCallersAreFewAfterASecond(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := NewBatcher(nil, Options{Deadline: 10 * time.Second, InFlight: 4, Queue: 100}, Hooks{})
+		rule := newRule(t, limit.PerHour(10), limit.GCRA())
+		hash := uint64(0)
+		ask := func(asking int64) (apart bool) {
+			b.asking.Store(asking)
+			hash++
+			c := callOf(t.Context(), Entry{Key: "lead", Hash: hash, Rule: rule, Cost: 1})
+			if _, _, err := b.enqueue(waiting(c, 10_000*ms)); err != nil {
+				t.Fatal(err)
+			}
+			return b.apart()
+		}
+		b.alone, b.parallel, b.inFlight = true, true, b.opt.InFlight
+		for _, c := range []struct {
+			after  time.Duration
+			asking int64
+			few    bool
+		}{
+			{0, fewCallers, true},
+			{0, fewCallers + 1, false},
+			{fewFor * time.Microsecond, 1, false},
+			{time.Microsecond, 1, true},
+			{0, fewCallers + 1, false},
+			{fewFor / 2 * time.Microsecond, fewCallers + 1, false},
+			{fewFor * time.Microsecond, fewCallers, false},
+			{time.Microsecond, fewCallers, true},
+		} {
+			time.Sleep(c.after)
+			if few := ask(c.asking); few != c.few {
+				t.Errorf("after %v, with %d callers: callers are few: %v", c.after, c.asking, few)
+			}
+		}
+		b.Close()
+	})
 }
 
 // A caller with little time left does not make the trip itself, because the other calls on the trip would have no

@@ -13,9 +13,9 @@ const (
 	// pollFor is how long a read polls before it waits. A read polls only if the last answer took less than that,
 	// too. A Redis that others keep busy, or that is on another machine, takes longer to answer, and then reads do
 	// not poll.
-	pollFor = 100 * time.Microsecond
+	pollFor = 200 * time.Microsecond
 	// pollsAtMost bounds the polls of a read where the clock stands still, as in a bubble of testing/synctest.
-	pollsAtMost = 256
+	pollsAtMost = 512
 	// yieldEvery is the number of polls after which other goroutines get their turn. Yielding more often costs
 	// more: each time, Go wakes up another thread if it may use more than one.
 	yieldEvery = 8
