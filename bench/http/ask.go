@@ -1,0 +1,96 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"sync"
+	"time"
+)
+
+// keys is the number of keys that requests are for.
+const keys = 100_000
+
+// ask sends requests for span, and prints how many were answered, and how long they took: from the time at which a
+// request was due, so that one that had to wait for its connection counts with its wait.
+func ask(target string, connections int, rate float64, span time.Duration) error {
+	u, err := url.Parse(target)
+	if err != nil {
+		return err
+	}
+	var (
+		wg    sync.WaitGroup
+		mu    sync.Mutex // guards the rest
+		took  []time.Duration
+		other int // answers other than 200
+		first error
+	)
+	until := time.Now().Add(span)
+	for range connections {
+		wg.Go(func() {
+			own, refused, err := askOn(u, rate/float64(connections), until)
+			mu.Lock()
+			defer mu.Unlock()
+			took = append(took, own...)
+			other += refused
+			if first == nil {
+				first = err
+			}
+		})
+	}
+	wg.Wait()
+	if first != nil {
+		return first
+	}
+	if len(took) == 0 {
+		return fmt.Errorf("no request was due within %v: increase -rate or -for", span)
+	}
+	slices.Sort(took)
+	at := func(part float64) time.Duration {
+		return took[int(part*float64(len(took)-1))].Round(time.Microsecond)
+	}
+	fmt.Printf("%.0f requests/s, p50 %v, p99 %v, p99.9 %v; %d not answered with 200\n",
+		float64(len(took))/span.Seconds(), at(0.5), at(0.99), at(0.999), other)
+	return nil
+}
+
+// askOn sends requests on one connection, one after another.
+func askOn(u *url.URL, rate float64, until time.Time) (took []time.Duration, other int, err error) {
+	conn, err := net.Dial("tcp", u.Host)
+	if err != nil {
+		return nil, 0, err
+	}
+	defer conn.Close()
+	answers := bufio.NewReader(conn)
+	due := time.Now()
+	for {
+		if rate > 0 {
+			due = due.Add(time.Duration(rand.ExpFloat64() / rate * float64(time.Second)))
+			time.Sleep(time.Until(due))
+		} else {
+			due = time.Now()
+		}
+		if due.After(until) {
+			return took, other, nil
+		}
+		if _, err := fmt.Fprintf(conn, "GET %s?%d HTTP/1.1\r\nHost: %s\r\n\r\n", u.Path, rand.IntN(keys), u.Host); err != nil {
+			return nil, 0, err
+		}
+		answer, err := http.ReadResponse(answers, nil)
+		if err != nil {
+			return nil, 0, err
+		}
+		if _, err := io.Copy(io.Discard, answer.Body); err != nil {
+			return nil, 0, err
+		}
+		if answer.StatusCode != http.StatusOK {
+			other++
+		}
+		took = append(took, time.Since(due))
+	}
+}
