@@ -98,8 +98,12 @@ type Batcher struct {
 	slow     bool   // Redis is slow, or the last trip failed
 	last     cargo  // what the last trip carried
 	took     int64  // µs that the last answered trip took
-	takes    int64  // µs that a trip takes at least: the shorter of the last two that were answered
-	delay    int64  // the part of took, in µs, for which this process is responsible
+	delay    int64  // the part of took for which this process is responsible
+	// takes is how long, in µs, the next trip is expected to take: as long as the shorter of the last two that were
+	// answered, because a single trip may be slow for many reasons, or as the longer one if Redis was slow both times.
+	// Under overload the trips of many processes queue up in front of Redis, and how long a trip waits there varies.
+	// Entries that come too late cost Redis almost as much as others do, which could be sent in their place.
+	takes int64
 
 	closed bool
 	reaper *time.Timer

@@ -240,6 +240,25 @@ func TestLaw7TheNewestGoFirstWhenNotAllCanBeServed(t *testing.T) {
 	}
 }
 
+// Law 7: the next trip is expected to take as long as the shorter of the last two, since one may be slow by chance, and
+// as long as the longer one if Redis was slow both times.
+func TestLaw7TheNextTripTakesAsLongAsTheLastTwo(t *testing.T) {
+	const slow = 80/slowPart + 1                                    // ms
+	for _, c := range []struct{ before, last, server, next int64 }{ // ms
+		{2, 3, 3, 2}, {3, 2, 2, 2}, {2, 40, 40, 2}, {40, 2, 2, 2}, {slow - 1, 40, 40, slow - 1}, {40, slow - 1, slow - 1, slow - 1},
+		{slow, 40, 40, 40}, {40, slow, slow, 40}, {slow, 40, slow - 1, slow}, {40, slow, slow - 1, slow},
+	} {
+		b, _ := newBatcher(t, redistest.Shared(t).Client(t), deadline(80*time.Millisecond))
+		ended := &trip{flight: flight{done: func(error) {}}}
+		b.tripEnded(ended, localTime(), c.before*ms, c.before*ms, nil)
+		b.tripEnded(ended, localTime(), c.last*ms, c.server*ms, nil)
+		if b.takes != c.next*ms {
+			t.Errorf("the last trips took %d and %d ms, Redis %d of the last: the next will take %d, want %d",
+				c.before, c.last, c.server, b.takes/ms, c.next)
+		}
+	}
+}
+
 // Law 7: calls that have waited, and would be answered too late at the speed of the last trips, are not sent. A
 // call that has just arrived is sent, and so is one that has less time than others.
 func TestLaw7CallsThatWouldBeLateAreNotSent(t *testing.T) {

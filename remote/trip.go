@@ -18,7 +18,7 @@ type trip struct {
 	left  queue // calls that it could not carry
 	full  bool  // it left some behind
 	alone bool  // it carries a single call after a failure, see load
-	takes int64 // µs, see Batcher.takes
+	takes int64 // Batcher.takes when it was loaded
 	flight
 }
 
@@ -242,11 +242,15 @@ func (b *Batcher) tripEnded(t *trip, now, took, server int64, err error) {
 	b.mu.Lock()
 	b.last = t.cargo
 	b.failed = err != nil
+	wasSlow := b.slow
 	b.slow = b.failed || server > b.slowFrom()
 	if err == nil {
 		b.distance.answered(now, server)
 		b.delay = took - server
-		b.takes, b.took = min(b.took, took), took
+		if b.takes = min(b.took, took); wasSlow && b.slow {
+			b.takes = max(b.took, took)
+		}
+		b.took = took
 		if !t.alone {
 			b.room.ended(now, took, t.cargo.asked, t.full, b.opt.Deadline.Microseconds())
 		}
