@@ -100,9 +100,9 @@ type Batcher struct {
 	took     int64  // µs that the last answered trip took
 	delay    int64  // the part of took for which this process is responsible
 	// takes is how long, in µs, the next trip is expected to take: as long as the shorter of the last two that were
-	// answered, because a single trip may be slow for many reasons, or as the longer one if Redis was slow both times.
-	// Under overload the trips of many processes queue up in front of Redis, and how long a trip waits there varies.
-	// Entries that come too late cost Redis almost as much as others do, which could be sent in their place.
+	// answered, because a single trip may be slow for many reasons. It is the longer one if Redis was slow both times
+	// and calls are being turned away. Trips of many processes then queue up in front of Redis, and how long one waits
+	// there varies. Entries that come too late cost Redis almost as much as others, which can be sent in their place.
 	takes int64
 
 	closed bool

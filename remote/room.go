@@ -58,6 +58,9 @@ func (r *room) mayTurnAway(now int64) bool {
 	}
 }
 
+// hasTurnedAway reports whether calls have been turned away since a local time.
+func (r *room) hasTurnedAway(since int64) bool { return r.turnedAway.Load() > since }
+
 // TurnsAway reports whether a call made now is turned away at once, as Decide does with [ErrNoRoom]. Once there
 // is no room, TurnsAway assumes for lookForRoom that there is none.
 func (b *Batcher) TurnsAway() bool {

@@ -247,7 +247,7 @@ func (b *Batcher) tripEnded(t *trip, now, took, server int64, err error) {
 	if err == nil {
 		b.distance.answered(now, server)
 		b.delay = took - server
-		if b.takes = min(b.took, took); wasSlow && b.slow {
+		if b.takes = min(b.took, took); wasSlow && b.slow && b.room.hasTurnedAway(now-b.opt.Deadline.Microseconds()) {
 			b.takes = max(b.took, took)
 		}
 		b.took = took
