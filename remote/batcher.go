@@ -101,8 +101,9 @@ type Batcher struct {
 	delay    int64  // the part of took for which this process is responsible
 	// takes is how long, in µs, the next trip is expected to take: as long as the shorter of the last two that were
 	// answered, because a single trip may be slow for many reasons. It is the longer one if Redis was slow both times
-	// and calls are being turned away. Trips of many processes then queue up in front of Redis, and how long one waits
-	// there varies. Entries that come too late cost Redis almost as much as others, which can be sent in their place.
+	// and at least half as many calls were turned away meanwhile as the last trip carried. Trips of many processes then
+	// queue up in front of Redis, and how long one waits there varies. Entries that come too late cost Redis almost as
+	// much as others, and there are enough others to take their place.
 	takes int64
 
 	closed bool

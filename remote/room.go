@@ -8,7 +8,7 @@ import (
 )
 
 // room decides how many calls may wait: as many as will be answered in time, at the rate at which calls are
-// being answered. It is guarded by the batcher's lock, except for the last two fields.
+// being answered. It is guarded by the batcher's lock, except for the last three fields.
 //
 // The rate is measured on full trips, which could not carry all waiting calls: they show the rate at which this
 // process's calls can be answered. Other trips show only the rate at which calls arrive, and count only if that
@@ -21,6 +21,7 @@ type room struct {
 
 	// The rest may be used without the lock.
 	turnedAway atomic.Int64 // local time, advanced by each call turned away, see mayTurnAway
+	declined   atomic.Int64 // calls turned away since the last trip ended
 	noneUntil  atomic.Int64 // local time until which TurnsAway assumes that there is no room
 }
 
@@ -53,13 +54,11 @@ func (r *room) mayTurnAway(now int64) bool {
 			return false
 		}
 		if r.turnedAway.CompareAndSwap(before, last+turnAwayEvery) {
+			r.declined.Add(1)
 			return true
 		}
 	}
 }
-
-// hasTurnedAway reports whether calls have been turned away since a local time.
-func (r *room) hasTurnedAway(since int64) bool { return r.turnedAway.Load() > since }
 
 // TurnsAway reports whether a call made now is turned away at once, as Decide does with [ErrNoRoom]. Once there
 // is no room, TurnsAway assumes for lookForRoom that there is none.

@@ -241,23 +241,32 @@ func TestLaw7TheNewestGoFirstWhenNotAllCanBeServed(t *testing.T) {
 }
 
 // Law 7: the next trip is expected to take as long as the shorter of the last two, since one may be slow by chance, and
-// as long as the longer one if Redis was slow both times and calls are turned away.
+// as long as the longer one if Redis was slow both times and half as many calls were turned away as the trip carried.
 func TestLaw7TheNextTripTakesAsLongAsTheLastTwo(t *testing.T) {
-	const full, slow = 80, 80/slowPart + 1                               // ms
-	for _, c := range []struct{ before, last, server, ago, next int64 }{ // ms; calls were turned away that long ago
-		{2, 3, 3, 0, 2}, {3, 2, 2, 0, 2}, {2, 40, 40, 0, 2}, {40, 2, 2, 0, 2},
-		{slow - 1, 40, 40, 0, slow - 1}, {40, slow - 1, slow - 1, 0, slow - 1},
-		{slow, 40, 40, 0, 40}, {40, slow, slow, 0, 40}, {slow, 40, slow - 1, 0, slow}, {40, slow, slow - 1, 0, slow},
-		{slow, 40, 40, full - 1, 40}, {slow, 40, 40, full, slow}, {40, slow, slow, full, slow},
+	const slow, carried = 80/slowPart + 1, 10 // ms, calls
+	for _, c := range []struct {
+		before, last, server int64 // ms
+		declined             int
+		next                 int64 // ms
+	}{
+		{2, 3, 3, 5, 2}, {3, 2, 2, 5, 2}, {2, 40, 40, 5, 2}, {40, 2, 2, 5, 2},
+		{slow - 1, 40, 40, 5, slow - 1}, {40, slow - 1, slow - 1, 5, slow - 1},
+		{slow, 40, 40, 5, 40}, {40, slow, slow, 5, 40}, {slow, 40, slow - 1, 5, slow}, {40, slow, slow - 1, 5, slow},
+		{slow, 40, 40, 4, slow}, {40, slow, slow, 4, slow}, {slow, 40, 40, 0, slow},
 	} {
-		b, _ := newBatcher(t, redistest.Shared(t).Client(t), deadline(full*time.Millisecond))
-		ended, now := &trip{flight: flight{done: func(error) {}}}, localTime()
-		b.room.turnedAway.Store(now - c.ago*ms)
+		b, _ := newBatcher(t, redistest.Shared(t).Client(t), deadline(80*time.Millisecond))
+		ended, now := &trip{cargo: cargo{asked: carried}, flight: flight{done: func(error) {}}}, localTime()
+		for range 2 * carried { // while the first trip was in flight
+			b.room.mayTurnAway(now)
+		}
 		b.tripEnded(ended, now, c.before*ms, c.before*ms, nil)
+		for range c.declined {
+			b.room.mayTurnAway(now)
+		}
 		b.tripEnded(ended, now, c.last*ms, c.server*ms, nil)
 		if b.takes != c.next*ms {
-			t.Errorf("the last trips took %d and %d ms, Redis %d of the last, calls were turned away %d ago: the next will take %d, want %d",
-				c.before, c.last, c.server, c.ago, b.takes/ms, c.next)
+			t.Errorf("the last trips took %d and %d ms, Redis %d of the last, %d calls were turned away: the next will take %d, want %d",
+				c.before, c.last, c.server, c.declined, b.takes/ms, c.next)
 		}
 	}
 }

@@ -242,12 +242,12 @@ func (b *Batcher) tripEnded(t *trip, now, took, server int64, err error) {
 	b.mu.Lock()
 	b.last = t.cargo
 	b.failed = err != nil
-	wasSlow := b.slow
+	wasSlow, declined := b.slow, b.room.declined.Swap(0)
 	b.slow = b.failed || server > b.slowFrom()
 	if err == nil {
 		b.distance.answered(now, server)
 		b.delay = took - server
-		if b.takes = min(b.took, took); wasSlow && b.slow && b.room.hasTurnedAway(now-b.opt.Deadline.Microseconds()) {
+		if b.takes = min(b.took, took); wasSlow && b.slow && 2*declined >= int64(t.cargo.asked) {
 			b.takes = max(b.took, took)
 		}
 		b.took = took

@@ -204,7 +204,7 @@ func testGoodput(t *testing.T, server *slowServer) {
 	c.closed(t.Context(), 512, 200*time.Millisecond) // all at once, while Redis's speed is still unknown
 	c.without = 0
 	peak := c.closed(t.Context(), 512, 300*time.Millisecond)
-	if c.without*30 > c.byRedis { // an instance that gets more calls than fit on a trip misses some of them
+	if c.without*100 > c.byRedis {
 		t.Errorf("512 callers: %d by Redis, %d without", c.byRedis, c.without)
 	}
 	for times, least := range map[float64]float64{2: 0.9, 6: 0.75} {
