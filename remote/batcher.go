@@ -97,14 +97,8 @@ type Batcher struct {
 	failed   bool   // the last trip failed
 	slow     bool   // Redis is slow, or the last trip failed
 	last     cargo  // what the last trip carried
-	took     int64  // µs that the last answered trip took
-	delay    int64  // the part of took for which this process is responsible
-	// takes is how long, in µs, the next trip is expected to take: as long as the shorter of the last two that were
-	// answered, because a single trip may be slow for many reasons. It is the longer one if Redis was slow both times
-	// and at least half as many calls were turned away meanwhile as the last trip carried. Trips of many processes then
-	// queue up in front of Redis, and how long one waits there varies. Entries that come too late cost Redis almost as
-	// much as others, and there are enough others to take their place.
-	takes int64
+	delay    int64  // µs of the last answered trip for which this process is responsible
+	took     durations
 
 	closed bool
 	reaper *time.Timer

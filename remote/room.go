@@ -10,9 +10,9 @@ import (
 // room decides how many calls may wait: as many as will be answered in time, at the rate at which calls are
 // being answered. It is guarded by the batcher's lock, except for the last three fields.
 //
-// The rate is measured on full trips, which could not carry all waiting calls: they show the rate at which this
-// process's calls can be answered. Other trips show only the rate at which calls arrive, and count only if that
-// is higher.
+// The rate is measured on full trips. From the time when such a trip is loaded until it ends, some calls wait that
+// neither it nor another trip could carry, so it shows the rate at which this process's calls can be answered. Other
+// trips show only the rate at which calls arrive, and count only if that is higher.
 type room struct {
 	took  float64 // µs that recent trips took
 	calls float64 // answered by these trips

@@ -263,11 +263,64 @@ func TestLaw7TheNextTripTakesAsLongAsTheLastTwo(t *testing.T) {
 		for range c.declined {
 			b.room.mayTurnAway(now)
 		}
-		b.tripEnded(ended, now, c.last*ms, c.server*ms, nil)
-		if b.takes != c.next*ms {
+		b.tripEnded(ended, now+c.last*ms, c.last*ms, c.server*ms, nil)
+		if b.took.next != c.next*ms {
 			t.Errorf("the last trips took %d and %d ms, Redis %d of the last, %d calls were turned away: the next will take %d, want %d",
-				c.before, c.last, c.server, c.declined, b.takes/ms, c.next)
+				c.before, c.last, c.server, c.declined, b.took.next/ms, c.next)
 		}
+	}
+}
+
+// Law 7: trips that were in flight at the same time count as one of the last two: what slowed one of them down slowed
+// down the others, too.
+func TestLaw7TripsThatOverlapShowTheSame(t *testing.T) {
+	var d durations
+	for _, c := range []struct{ began, ended, next int64 }{
+		{0, 2, 0}, {2, 22, 2}, {3, 24, 2}, {21, 44, 2}, {22, 46, 23}, {45, 49, 4}, {46, 80, 4}, {79, 84, 4}, {80, 89, 5},
+	} {
+		if d.ended(c.ended, c.ended-c.began, false); d.next != c.next {
+			t.Errorf("after a trip from %d to %d the next one will take %d, want %d", c.began, c.ended, d.next, c.next)
+		}
+	}
+}
+
+// Law 7: a trip that leaves calls behind does not count as full if a trip that is in flight at the same time carries
+// all of these calls.
+func TestLaw7ATripIsFullWhileCallsWait(t *testing.T) {
+	b, _ := newBatcher(t, redistest.Shared(t).Client(t))
+	rule := newRule(t, limit.PerHour(10), limit.GCRA())
+	for _, c := range []struct {
+		calls, come int
+		full        []bool
+	}{{10, 0, []bool{false}}, {100, 0, []bool{false, false}}, {100, 200, []bool{true, true}}} {
+		var calls []*call
+		wait := func(n int) {
+			for range n {
+				calls = append(calls, waiting(callOf(t.Context(), Entry{Key: redistest.Prefix() + fmt.Sprint(len(calls)), Rule: rule, Cost: 1}), 60_000*ms))
+				b.mu.Lock()
+				b.queue.add(calls[len(calls)-1])
+				b.mu.Unlock()
+			}
+		}
+		b.mu.Lock()
+		b.inFlight = b.opt.InFlight // no further trip starts
+		b.mu.Unlock()
+		wait(c.calls)
+		var trips []*trip
+		for range c.full {
+			trips = append(trips, b.load(nil, localTime()))
+			wait(c.come)
+		}
+		last := trips[len(trips)-1]
+		b.run(last, localTime())
+		for i, want := range c.full {
+			if trips[i].full != want {
+				t.Errorf("%d calls wait, %d after each trip is loaded: trip %d of %d is full: %v", c.calls, c.come, i+1, len(trips), !want)
+			}
+		}
+		b.mu.Lock()
+		b.trips, b.queue, b.inFlight = nil, queue{}, 0
+		b.mu.Unlock()
 	}
 }
 
@@ -284,7 +337,7 @@ func TestLaw7CallsThatWouldBeLateAreNotSent(t *testing.T) {
 	late, inTime, hurried, short, justCome := call(42_000*ms), call(18_000*ms), call(42_000*ms), call(42_000*ms), call(0)
 	hurried.hurried, short.short = true, true
 	b.mu.Lock()
-	b.takes = 30_000 * ms
+	b.took.next = 30_000 * ms
 	b.queue = queueOf(late, inTime, hurried, short, justCome)
 	b.mu.Unlock()
 	trip := b.load(nil, localTime())
@@ -293,7 +346,7 @@ func TestLaw7CallsThatWouldBeLateAreNotSent(t *testing.T) {
 	}
 	b.mu.Lock()
 	b.remove(trip)
-	b.took, b.takes = 120_000*ms, 120_000*ms // the last trips took longer than the deadline
+	b.took = durations{last: 120_000 * ms, before: 120_000 * ms, next: 120_000 * ms} // the last trips took longer than the deadline
 	b.mu.Unlock()
 	mustDecide(t, b, Entry{Key: redistest.Prefix() + "k", Rule: rule, Cost: 1})
 }

@@ -16,9 +16,8 @@ type trip struct {
 	batch batch
 	cargo cargo
 	left  queue // calls that it could not carry
-	full  bool  // it left some behind
 	alone bool  // it carries a single call after a failure, see load
-	takes int64 // Batcher.takes when it was loaded
+	takes int64 // how long it was expected to take when it was loaded
 	flight
 }
 
@@ -30,6 +29,7 @@ type flight struct {
 	ends     int64        // local time at which the trip is given up; 0 while it is loaded
 	ctx      *tripContext // of the command
 	done     func(error)
+	full     bool // calls have waited ever since it was loaded
 	givenUp  bool
 	passedOn bool // its place was passed on when it was given up
 }
@@ -73,14 +73,14 @@ func (b *Batcher) load(leader *call, now int64) *trip {
 	// If not all calls can be served in time, the newest go first. In order of arrival every call would be
 	// answered too late, because every call would have waited for long. This is the case once a call has waited
 	// for longer than waitPart, or for so long that its trip would not end in time.
-	newestFirst := calls > 0 && now-t.calls[0].asked > deadline-max(b.takes, int64((1-waitPart)*float64(deadline)))
+	newestFirst := calls > 0 && now-t.calls[0].asked > deadline-max(b.took.next, int64((1-waitPart)*float64(deadline)))
 	if t.alone = b.failed && calls > 1; t.alone {
 		// After a failure only one call is sent: the one that came last, because it has the most time left. If
 		// Redis hangs, the other calls will not have been sent when their time is over, and so cannot have been
 		// charged.
 		newestFirst, calls = true, 1
 	}
-	t.takes = b.takes
+	t.takes = b.took.next
 	b.mu.Unlock()
 
 	if newestFirst {
@@ -88,7 +88,6 @@ func (b *Batcher) load(leader *call, now int64) *trip {
 	}
 	t.left = queue{calls: t.left.calls[:0], entries: taken.entries, large: taken.large}
 	boarded := b.board(t, t.calls[:calls], now, most, passLarge && !t.alone)
-	t.full = t.left.len() > 0
 	if boarded == len(t.calls) && boarded > 0 {
 		return t
 	}
@@ -101,6 +100,7 @@ func (b *Batcher) load(leader *call, now int64) *trip {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if t.left.len() > 0 {
+		t.full = true
 		t.left.calls = b.queue.putFirst(t.left)
 		t.entries, b.last = t.cargo.sent, t.cargo
 		if b.closed { // Close has failed the calls in the queue, and these were not in it
@@ -208,6 +208,11 @@ func (b *Batcher) run(t *trip, started int64) (hasPlace bool) {
 	ctx := newTripContext(ends)
 	b.mu.Lock()
 	t.entries, t.asked, t.ends, t.ctx, t.done = len(t.batch.runs), t.cargo.asked, ends, ctx, done
+	if !t.full { // it carries all calls that the others left behind
+		for _, other := range b.trips {
+			other.full = false
+		}
+	}
 	b.setReaper(ends)
 	b.mu.Unlock()
 
@@ -247,10 +252,10 @@ func (b *Batcher) tripEnded(t *trip, now, took, server int64, err error) {
 	if err == nil {
 		b.distance.answered(now, server)
 		b.delay = took - server
-		if b.takes = min(b.took, took); wasSlow && b.slow && 2*declined >= int64(t.cargo.asked) {
-			b.takes = max(b.took, took)
-		}
-		b.took = took
+		// Trips of many processes queue up in front of a slow Redis, and how long one waits there varies. Entries
+		// that come too late cost Redis almost as much as others. If many calls are turned away, there are enough
+		// others to take their place.
+		b.took.ended(now, took, wasSlow && b.slow && 2*declined >= int64(t.cargo.asked))
 		if !t.alone {
 			b.room.ended(now, took, t.cargo.asked, t.full, b.opt.Deadline.Microseconds())
 		}
