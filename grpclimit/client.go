@@ -62,19 +62,13 @@ func NewClient(rule *tiered.Rule, options ...ClientOption) (*Client, error) {
 // one quota. [Metadata] and [Peer] do not work here, because they read calls that a server receives:
 // they know neither the metadata that a call is sent with nor its destination.
 func ClientKey(key KeyFunc) ClientOption {
-	return func(c *Client) error {
-		c.key = key
-		return option.NotNil(key != nil, "ClientKey")
-	}
+	return option.Set(func(c *Client) { c.key = key }, key != nil, "ClientKey was given nil")
 }
 
 // ClientCost sets how many units a call takes, at least 1; the default is 1. message is the request
 // of a unary call, and nil for a stream.
 func ClientCost(of func(ctx context.Context, method string, message any) int64) ClientOption {
-	return func(c *Client) error {
-		c.cost = of
-		return option.NotNil(of != nil, "ClientCost")
-	}
+	return option.Set(func(c *Client) { c.cost = of }, of != nil, "ClientCost was given nil")
 }
 
 // MaxWait bounds how long a call waits for quota; the default is [DefaultMaxWait]. With 0 no call
@@ -82,10 +76,7 @@ func ClientCost(of func(ctx context.Context, method string, message any) int64) 
 // default). The time to ask Redis is part of the wait, so while Redis is slow, a call would end with
 // RESOURCE_EXHAUSTED although the quota has room, and the call might be charged.
 func MaxWait(d time.Duration) ClientOption {
-	return func(c *Client) error {
-		c.maxWait = d
-		return admission.CheckWait(d)
-	}
+	return option.Set(func(c *Client) { c.maxWait = d }, d >= 0, "longest wait %v, must not be negative", d)
 }
 
 // Unary is a grpc.UnaryClientInterceptor.

@@ -65,10 +65,8 @@ type call struct {
 // When sets which calls the limit applies to, by context and full method name; it does not charge other
 // calls. Without When, the limit applies to all calls.
 func When(applies func(ctx context.Context, method string) bool) LimitOption {
-	return func(l *rateLimit) error {
-		l.When = func(c call) bool { return applies(c.ctx, c.method) }
-		return option.NotNil(applies != nil, "When")
-	}
+	return option.Set(func(l *rateLimit) { l.When = func(c call) bool { return applies(c.ctx, c.method) } },
+		applies != nil, "When was given nil")
 }
 
 // Cost sets how many units a call takes, at least 1; the default is 1. message is the request of a
@@ -76,10 +74,8 @@ func When(applies func(ctx context.Context, method string) bool) LimitOption {
 // above what the rule can ever grant, is an error (see [OnError]), so check the range of values that
 // are taken from the message.
 func Cost(of func(ctx context.Context, method string, message any) int64) LimitOption {
-	return func(l *rateLimit) error {
-		l.Cost = func(c call) int64 { return of(c.ctx, c.method, c.message) }
-		return option.NotNil(of != nil, "Cost")
-	}
+	return option.Set(func(l *rateLimit) { l.Cost = func(c call) int64 { return of(c.ctx, c.method, c.message) } },
+		of != nil, "Cost was given nil")
 }
 
 // RuleFor chooses the rule for a call, such as the rule of its tenant's plan (see
@@ -116,10 +112,7 @@ func PerMessage() LimitOption {
 // Logger sets the logger for mistakes (see [OnError]), and for corrections of [Settle] and
 // [HandlerCost] that failed. At most one line a second is logged. The default is slog.Default().
 func Logger(logger *slog.Logger) Option {
-	return func(s *Server) error {
-		s.log.Logger = logger
-		return option.NotNil(logger != nil, "Logger")
-	}
+	return option.Set(func(s *Server) { s.log.Logger = logger }, logger != nil, "Logger was given nil")
 }
 
 // OnError sets a function that decides about a call for which the limiter returned an error. If it
@@ -131,8 +124,5 @@ func Logger(logger *slog.Logger) Option {
 // ([limit.ErrClosed]) with UNAVAILABLE and RetryInfo. The client is not told what the error is. Never
 // return RESOURCE_EXHAUSTED: the client has not used up anything.
 func OnError(decide func(ctx context.Context, method string, err error) error) Option {
-	return func(s *Server) error {
-		s.onError = decide
-		return option.NotNil(decide != nil, "OnError")
-	}
+	return option.Set(func(s *Server) { s.onError = decide }, decide != nil, "OnError was given nil")
 }

@@ -41,10 +41,9 @@ type Volume struct{ Messages, Bytes int64 }
 // If Redis cannot be reached, an unused rest stays charged there, and an excess is charged later. A
 // limit with [PerMessage], or of a rule of [limit.Concurrent], cannot be settled.
 func Settle(actual func(ctx context.Context, method string, result Result) int64) LimitOption {
-	return func(l *rateLimit) error {
+	return option.Set(func(l *rateLimit) {
 		l.Settle = func(c call, result Result) int64 { return actual(c.ctx, c.method, result) }
-		return option.NotNil(actual != nil, "Settle")
-	}
+	}, actual != nil, "Settle was given nil")
 }
 
 // HandlerCost lets the handler set what the call used, with [SetCost]. The call's [Cost] is reserved

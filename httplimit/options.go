@@ -56,20 +56,14 @@ type rateLimit struct {
 // When sets which requests the limit applies to; it does not charge other requests. Without When, the
 // limit applies to all requests.
 func When(applies func(*http.Request) bool) LimitOption {
-	return func(l *rateLimit) error {
-		l.When = applies
-		return option.NotNil(applies != nil, "When")
-	}
+	return option.Set(func(l *rateLimit) { l.When = applies }, applies != nil, "When was given nil")
 }
 
 // Cost sets how many units a request takes, at least 1; the default is 1. A cost below 1, or above what
 // the rule can ever grant, is an error (see [OnError]), so check the range of values that are taken
 // from the request.
 func Cost(of func(*http.Request) int64) LimitOption {
-	return func(l *rateLimit) error {
-		l.Cost = of
-		return option.NotNil(of != nil, "Cost")
-	}
+	return option.Set(func(l *rateLimit) { l.Cost = of }, of != nil, "Cost was given nil")
 }
 
 // RuleFor chooses the rule for a request, such as the rule of its tenant's plan (see
@@ -102,30 +96,22 @@ func RuleForKey(choose func(key string) *tiered.Rule) LimitOption {
 // Redis cannot be reached, an unused rest stays charged there, and an excess is charged later. The
 // header fields were sent earlier and reflect the reservation.
 func Settle(actual func(*http.Request, Response) int64) LimitOption {
-	return func(l *rateLimit) error {
-		l.Settle = actual
-		return option.NotNil(actual != nil, "Settle")
-	}
+	return option.Set(func(l *rateLimit) { l.Settle = actual }, actual != nil, "Settle was given nil")
 }
 
 // Unit sets the name of the unit that clients are told is counted (parameter qu), if the unit is not
 // requests. The draft's other units are "content-bytes" and "concurrent-requests". The latter is the
 // default under a limit of [limit.Concurrent].
 func Unit(name string) LimitOption {
-	return func(l *rateLimit) error {
-		l.unit = name
-		return option.Check(isToken(name), "unit %q, must be a word like content-bytes", name)
-	}
+	return option.Set(func(l *rateLimit) { l.unit = name },
+		isToken(name), "unit %q, must be a word like content-bytes", name)
 }
 
 // PartitionKey sets a name for the quota that a request was charged to (parameter pk), for clients that
 // use several quotas. At most 128 bytes are sent. Without this option, no name is sent. Do not send
 // anything that the client must not know.
 func PartitionKey(name KeyFunc) LimitOption {
-	return func(l *rateLimit) error {
-		l.partition = name
-		return option.NotNil(name != nil, "PartitionKey")
-	}
+	return option.Set(func(l *rateLimit) { l.partition = name }, name != nil, "PartitionKey was given nil")
 }
 
 // HeaderStyle selects the header fields that tell clients what is left.
@@ -154,10 +140,8 @@ const (
 
 // Headers sets the header fields that tell clients what is left; the default is [DraftHeaders].
 func Headers(style HeaderStyle) Option {
-	return func(m *middleware) error {
-		m.headers = style
-		return option.Check(style <= NoHeaders, "header style %d, must be DraftHeaders, XHeaders or NoHeaders", style)
-	}
+	return option.Set(func(m *middleware) { m.headers = style },
+		style <= NoHeaders, "header style %d, must be DraftHeaders, XHeaders or NoHeaders", style)
 }
 
 // Denial describes a denied request to a function of [OnDenied]. [Denied] also returns a Denial.
@@ -175,10 +159,7 @@ type Denial struct {
 // document. All headers, including Retry-After, are already set when the function is called, and the
 // function can change them. It sends d.Status, or another status, and a body.
 func OnDenied(answer func(w http.ResponseWriter, r *http.Request, d Denial)) Option {
-	return func(m *middleware) error {
-		m.onDenied = answer
-		return option.NotNil(answer != nil, "OnDenied")
-	}
+	return option.Set(func(m *middleware) { m.onDenied = answer }, answer != nil, "OnDenied was given nil")
 }
 
 // OnError sets a function that decides about a request for which the limiter returned an error. If it
@@ -189,10 +170,7 @@ func OnDenied(answer func(w http.ResponseWriter, r *http.Request, d Denial)) Opt
 // default, a mistake is logged and answered with 500, and any other error is answered with 503 and
 // Retry-After. Never answer 429: the client has not used up anything.
 func OnError(decide func(w http.ResponseWriter, r *http.Request, err error) (proceed bool)) Option {
-	return func(m *middleware) error {
-		m.onError = decide
-		return option.NotNil(decide != nil, "OnError")
-	}
+	return option.Set(func(m *middleware) { m.onError = decide }, decide != nil, "OnError was given nil")
 }
 
 // FailOpen lets requests through for which the limiter returned an error, instead of answering 500 or
@@ -212,8 +190,5 @@ func FailOpen() Option {
 // Logger sets the logger for mistakes, and for corrections of [Settle] that failed. At most one line a
 // second is logged. The default is slog.Default().
 func Logger(logger *slog.Logger) Option {
-	return func(m *middleware) error {
-		m.log.Logger = logger
-		return option.NotNil(logger != nil, "Logger")
-	}
+	return option.Set(func(m *middleware) { m.log.Logger = logger }, logger != nil, "Logger was given nil")
 }

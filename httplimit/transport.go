@@ -125,19 +125,13 @@ func Host(r *http.Request) string {
 // quota for each credential, the key must distinguish credentials, but must not be the credential
 // itself, because keys are stored in Redis.
 func TransportKey(key KeyFunc) TransportOption {
-	return func(t *Transport) error {
-		t.key = key
-		return option.NotNil(key != nil, "TransportKey")
-	}
+	return option.Set(func(t *Transport) { t.key = key }, key != nil, "TransportKey was given nil")
 }
 
 // TransportCost sets how many units of the quota an outgoing request uses, at least 1; the default
 // is 1.
 func TransportCost(of func(*http.Request) int64) TransportOption {
-	return func(t *Transport) error {
-		t.cost = of
-		return option.NotNil(of != nil, "TransportCost")
-	}
+	return option.Set(func(t *Transport) { t.cost = of }, of != nil, "TransportCost was given nil")
 }
 
 // MaxWait bounds how long a request waits for quota; the default is [DefaultMaxWait]. With 0 no request
@@ -145,19 +139,13 @@ func TransportCost(of func(*http.Request) int64) TransportOption {
 // default). The time to ask Redis is part of the wait, so while Redis is slow, a request would get
 // [ErrQuota] although the quota has room, and the request might be charged.
 func MaxWait(d time.Duration) TransportOption {
-	return func(t *Transport) error {
-		t.maxWait = d
-		return admission.CheckWait(d)
-	}
+	return option.Set(func(t *Transport) { t.maxWait = d }, d >= 0, "longest wait %v, must not be negative", d)
 }
 
 // MaxHold bounds how long an upstream's Retry-After is respected; the default is [DefaultMaxHold], 10
 // minutes. With 0, Retry-After is ignored.
 func MaxHold(d time.Duration) TransportOption {
-	return func(t *Transport) error {
-		t.holds.longest = d
-		return option.Check(d >= 0, "longest hold %v, must not be negative", d)
-	}
+	return option.Set(func(t *Transport) { t.holds.longest = d }, d >= 0, "longest hold %v, must not be negative", d)
 }
 
 // RoundTrip sends a request when the quota has room for it. Its errors are a [*NotSentError], the

@@ -46,10 +46,7 @@ type config struct {
 // MeterProvider sets the provider in which the instruments are made; the default is the global
 // provider, otel.GetMeterProvider().
 func MeterProvider(provider metric.MeterProvider) Option {
-	return func(c *config) error {
-		c.provider = provider
-		return option.NotNil(provider != nil, "MeterProvider")
-	}
+	return option.Set(func(c *config) { c.provider = provider }, provider != nil, "MeterProvider was given nil")
 }
 
 // Attributes adds attributes to all observations. If several limiters of a process are registered with

@@ -27,8 +27,8 @@ type Limit[C, R any] struct {
 // it. If choose is not set or returns nil, Rule applies. name is the option's name in errors. given says
 // that the option was not given nil. Only one function may choose.
 func (l *Limit[C, R]) RuleFor(name string, given bool, choose func(call C, key string) *tiered.Rule) error {
-	if err := option.NotNil(given, name); err != nil {
-		return err
+	if !given {
+		return option.Invalid("%s was given nil", name)
 	}
 	if l.ruleFor != nil {
 		return option.Invalid("%s was given, but another option already chooses the rule: give only one RuleFor or RuleForKey", name)

@@ -22,11 +22,6 @@ func CheckOutgoing(rule *tiered.Rule, whose string) error {
 	return nil
 }
 
-// CheckWait returns an error if d is not a valid longest wait of a call.
-func CheckWait(d time.Duration) error {
-	return option.Check(d >= 0, "longest wait %v, must not be negative", d)
-}
-
 // Wait waits for room and charges a call. The context call ends with the call; the context waiting also
 // ends after the longest wait. If longest is 0, Wait does not wait. If the cost is not granted in time,
 // the error is [limit.ErrWouldExceedDeadline], and the decision says how long the wait would be. If the

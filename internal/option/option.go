@@ -29,10 +29,6 @@ func Set[T any](set func(T), right bool, format string, args ...any) func(T) err
 	}
 }
 
-// NotNil returns nil if an option was given its argument, and otherwise an error that says that it was
-// given nil.
-func NotNil(given bool, option string) error { return Check(given, "%s was given nil", option) }
-
 // Apply applies options in their order, up to the first that returns an error. A nil option is an error,
 // too.
 func Apply[T any, F ~func(T) error](to T, options []F) error {

@@ -15,7 +15,7 @@ func TestInvalid(t *testing.T) {
 	if !errors.Is(err, limit.ErrInvalidOption) || !errors.Is(err, io.EOF) || err.Error() != limit.ErrInvalidOption.Error()+": size 3: EOF" {
 		t.Error(err)
 	}
-	if err := NotNil(false, "Logger"); !errors.Is(err, limit.ErrInvalidOption) || NotNil(true, "Logger") != nil {
+	if err := Check(false, "size %d", 3); !errors.Is(err, limit.ErrInvalidOption) || Check(true, "size %d", 3) != nil {
 		t.Error(err)
 	}
 }
