@@ -16,7 +16,8 @@ type Lease struct {
 // DecodeLeases returns the leases of a key. Leases that have ended may be among them.
 func DecodeLeases(value []byte) (leases []Lease, err error) {
 	const size = 22
-	f, err := records(value, lua.TagLeases, 1, size)
+	f := fields(value)
+	err = f.areRecords(lua.TagLeases, 1, size)
 	for from := 1; err == nil && from < len(value); from += size {
 		leases = append(leases, Lease{ID: uint64(f.int(from, 8)), Ends: f.int(from+8, 7), Units: f.int(from+15, 7)})
 	}
@@ -36,7 +37,8 @@ type Hold struct {
 // be settled for some minutes.
 func DecodeHolds(value []byte) (holds []Hold, err error) {
 	const size = 30
-	f, err := records(value, lua.TagHolds, lua.HeaderBytes, size)
+	f := fields(value)
+	err = f.areRecords(lua.TagHolds, lua.HeaderBytes, size)
 	for from := lua.HeaderBytes; err == nil && from < len(value); from += size {
 		holds = append(holds, Hold{
 			ID: uint64(f.int(from, 8)), GivesBack: value[from+8] == 1,
@@ -46,15 +48,15 @@ func DecodeHolds(value []byte) (holds []Hold, err error) {
 	return holds, err
 }
 
-// records checks a value that consists of a header and records of one size, and returns its fields.
-func records(value []byte, tag byte, header, size int) (f fields, err error) {
+// areRecords returns an error unless a value consists of a header with the tag, and records of one size.
+func (f fields) areRecords(tag byte, header, size int) error {
 	switch {
-	case len(value) == 0:
-		return f, fmt.Errorf("%w: it is empty", ErrDamaged)
-	case value[0] != tag:
-		return f, fmt.Errorf("%w (tag %d)", ErrUnknown, value[0])
-	case len(value) < header || (len(value)-header)%size != 0:
-		return f, fmt.Errorf("%w: it has %d bytes", ErrDamaged, len(value))
+	case len(f) == 0:
+		return fmt.Errorf("%w: it is empty", ErrDamaged)
+	case f[0] != tag:
+		return fmt.Errorf("%w (tag %d)", ErrUnknown, f[0])
+	case len(f) < header || (len(f)-header)%size != 0:
+		return fmt.Errorf("%w: it has %d bytes", ErrDamaged, len(f))
 	}
-	return fields{value}, nil
+	return nil
 }

@@ -12,8 +12,8 @@ import (
 // its end.
 func (s *State) counter(f fields, _ int64) error {
 	const counts = lua.HeaderBytes + 15
-	if len(f.value) < counts {
-		return fmt.Errorf("%w: it has %d bytes", ErrDamaged, len(f.value))
+	if len(f) < counts {
+		return fmt.Errorf("%w: it has %d bytes", ErrDamaged, len(f))
 	}
 	k, width := f.int(lua.HeaderBytes, 2), f.int(lua.HeaderBytes+2, 1)
 	s.Algorithm, s.Encoding = "sliding-counter", fmt.Sprintf("%d counts of %d bytes", k+1, width)
@@ -52,7 +52,7 @@ func (s *State) beginning(i int64) int64 {
 // increases by window/quota, and which time decreases.
 func (s *State) gcra(f fields, _ int64) error {
 	const short, long = lua.HeaderBytes + 19, lua.HeaderBytes + 25
-	if len(f.value) != short && len(f.value) != long {
+	if len(f) != short && len(f) != long {
 		return f.is(short)
 	}
 	s.Algorithm, s.Encoding = "gcra", "a theoretical arrival time"
@@ -66,7 +66,7 @@ func (s *State) gcra(f fields, _ int64) error {
 	divisor := new(big.Int).GCD(nil, nil, big.NewInt(s.Quota), big.NewInt(s.Window)).Int64()
 	parts, interval := s.Quota/divisor, s.Window/divisor
 	debt := new(big.Int).Mul(big.NewInt(tat-s.Now), big.NewInt(parts))
-	if len(f.value) == long {
+	if len(f) == long {
 		debt.Add(debt, big.NewInt(f.int(short, 6)))
 	}
 	if debt.Sign() <= 0 {
@@ -83,7 +83,7 @@ func (s *State) gcra(f fields, _ int64) error {
 	}
 	first := (rest.Int64() + parts - 1) / parts
 	end := tat
-	if len(f.value) == long {
+	if len(f) == long {
 		end++
 	}
 	s.add(Units{Count: units.Int64(), LeavesFrom: s.Now + first, LeavesUntil: end})

@@ -11,10 +11,10 @@ import (
 // ring decodes a sliding log in a string; see lua/log_ring.lua.
 func (s *State) ring(f fields, window int64) error {
 	const slots = lua.HeaderBytes + 23
-	if len(f.value) < slots {
-		return fmt.Errorf("%w: it has %d bytes", ErrDamaged, len(f.value))
+	if len(f) < slots {
+		return fmt.Errorf("%w: it has %d bytes", ErrDamaged, len(f))
 	}
-	width := int(f.value[0]) + 4
+	width := int(f[0]) + 4
 	s.Algorithm, s.Encoding = "sliding-log", fmt.Sprintf("a ring of %d-byte time stamps", width)
 	s.Window, s.Quota = f.int(lua.HeaderBytes, 6), f.int(lua.HeaderBytes+6, 5)
 	capacity, head, count := f.int(lua.HeaderBytes+11, 4), f.int(lua.HeaderBytes+15, 4), f.int(lua.HeaderBytes+19, 4)
@@ -24,14 +24,10 @@ func (s *State) ring(f fields, window int64) error {
 	if count > capacity || head >= max(1, capacity) {
 		return fmt.Errorf("%w: unit %d of %d in a ring of %d", ErrDamaged, head, count, capacity)
 	}
-	modulus := int64(1) << (8 * width)
+	mask := int64(1)<<(8*width) - 1
 	for i := range count {
 		slot := f.int(slots+int((head+i)%capacity)*width, width)
-		behind := (s.Newest - slot) % modulus
-		if behind < 0 {
-			behind += modulus
-		}
-		s.logged(s.Newest-behind, window)
+		s.logged(s.Newest-(s.Newest-slot)&mask, window) // a slot has the low bytes of a time
 	}
 	return nil
 }

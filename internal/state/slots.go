@@ -20,10 +20,10 @@ type Holder struct {
 func (s *State) slots(f fields, _ int64) error {
 	const size = 22
 	s.Algorithm, s.Encoding = "concurrency", "a line for each process"
-	if length := len(f.value) - lua.HeaderBytes; length == 0 || length%size != 0 {
-		return fmt.Errorf("%w: it has %d bytes", ErrDamaged, len(f.value))
+	if length := len(f) - lua.HeaderBytes; length == 0 || length%size != 0 {
+		return fmt.Errorf("%w: it has %d bytes", ErrDamaged, len(f))
 	}
-	for from := lua.HeaderBytes; from < len(f.value); from += size {
+	for from := lua.HeaderBytes; from < len(f); from += size {
 		h := Holder{ID: uint64(f.int(from, 8)), Until: f.int(from+8, 7), Units: f.int(from+15, 7)}
 		if h.Until > s.Now {
 			s.Holders = append(s.Holders, h)

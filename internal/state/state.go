@@ -74,7 +74,7 @@ func Decode(value []byte, now, window int64) (*State, error) {
 	if len(value) < lua.HeaderBytes {
 		return nil, fmt.Errorf("%w: it has %d bytes", ErrDamaged, len(value))
 	}
-	f := fields{value}
+	f := fields(value)
 	s := &State{Bytes: len(value), Newest: f.int(1, 7), Offset: f.int(8, 7)}
 	s.setNow(now)
 	if err := decode(s, f, window); err != nil {
@@ -94,18 +94,18 @@ func (s *State) add(u Units) {
 }
 
 // fields reads whole numbers from a value, big-endian.
-type fields struct{ value []byte }
+type fields []byte
 
 func (f fields) int(from, width int) (n int64) {
-	for _, b := range f.value[from : from+width] {
+	for _, b := range f[from : from+width] {
 		n = n<<8 | int64(b)
 	}
 	return n
 }
 
 func (f fields) is(length int64) error {
-	if int64(len(f.value)) != length {
-		return fmt.Errorf("%w: it has %d bytes, should have %d", ErrDamaged, len(f.value), length)
+	if int64(len(f)) != length {
+		return fmt.Errorf("%w: it has %d bytes, should have %d", ErrDamaged, len(f), length)
 	}
 	return nil
 }
