@@ -23,10 +23,12 @@ const (
 // Meet makes the first contact: it joins the fleet and measures the round trip. It returns only errors
 // that waiting does not solve.
 func (l *Shards) Meet() error {
-	if l.onCluster() {
-		if err := l.meetCluster(); err != nil {
+	if l.onCluster() { // until the Cluster can be reached, all of its keys have one shard
+		masters, err := WithinStart(l, l.Masters)
+		if err != nil {
 			return l.first.notMet(err)
 		}
+		l.reroute(masters)
 	}
 	return l.every((*Shard).meet)
 }

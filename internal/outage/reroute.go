@@ -19,16 +19,6 @@ const (
 	looks     = 5
 )
 
-// meetCluster asks a Cluster for its masters. Until the Cluster can be reached, all of its keys have one
-// shard.
-func (l *Shards) meetCluster() error {
-	masters, err := WithinStart(l, l.Masters)
-	if err == nil {
-		l.reroute(masters)
-	}
-	return err
-}
-
 // followCluster runs in the background. It finds out when slots have moved to other masters.
 func (l *Shards) followCluster() {
 	look, ask := time.NewTicker(lookEvery), time.NewTicker(askEvery)
