@@ -211,11 +211,9 @@ func (t *Transport) waitForHold(request, ctx context.Context, u upstream) error 
 		if deadline, _ := ctx.Deadline(); time.Until(deadline) <= wait {
 			return &NotSentError{Reason: ErrHeldBack, Host: u.host, RetryAfter: wait}
 		}
-		timer := time.NewTimer(wait)
 		select {
-		case <-timer.C:
+		case <-time.After(wait):
 		case <-request.Done():
-			timer.Stop()
 			return request.Err()
 		}
 	}
