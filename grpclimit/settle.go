@@ -2,6 +2,7 @@ package grpclimit
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -67,10 +68,8 @@ func SetCost(ctx context.Context, units int64) bool { return admission.SetCost(c
 // ended.
 func (s *Server) serveAndSettle(ctx context.Context, method string, a *admitted, serve func(ctx context.Context, result *Result)) {
 	var said *admission.SaidCost
-	for _, l := range a.limits {
-		if l.ByHandler && said == nil {
-			ctx, said = admission.AskCost(ctx)
-		}
+	if slices.ContainsFunc(a.limits, func(l *rateLimit) bool { return l.ByHandler }) {
+		ctx, said = admission.AskCost(ctx)
 	}
 	began, result := time.Now(), Result{Panicked: true}
 	defer func() {

@@ -2,6 +2,7 @@ package httplimit
 
 import (
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/tierlimit/tierlimit/internal/admission"
@@ -59,11 +60,7 @@ func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 		return
 	}
 	var decisionSpace [few]limit.Decision
-	decisions := decisionSpace[:]
-	if len(requests) > few {
-		decisions = make([]limit.Decision, len(requests))
-	}
-	decisions = decisions[:len(requests)]
+	decisions := slices.Grow(decisionSpace[:0], len(requests))[:len(requests)]
 	grants, err := admission.Decide(r.Context(), m.limiter, requests, decisions)
 	if grants != nil {
 		defer grants.End(r.Context())
@@ -92,10 +89,8 @@ func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 	var said *admission.SaidCost
 	if m.inContext {
 		ctx := hand(r.Context(), decided)
-		for _, l := range limits {
-			if l.ByHandler && said == nil {
-				ctx, said = admission.AskCost(ctx)
-			}
+		if slices.ContainsFunc(limits, func(l *rateLimit) bool { return l.ByHandler }) {
+			ctx, said = admission.AskCost(ctx)
 		}
 		outer, inner := r, r.WithContext(ctx)
 		defer func() {
