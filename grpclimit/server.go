@@ -137,7 +137,7 @@ func (s *Server) admit(ctx context.Context, method string, message any, streamed
 	if err != nil {
 		return admitted{}, s.onError(ctx, method, err)
 	}
-	if admission.Denied(a.decisions) {
+	if !a.decisions[0].Allowed { // then no other is
 		return admitted{}, deniedStatus(a.requests, a.decisions)
 	}
 	return a, nil

@@ -12,7 +12,7 @@ import (
 )
 
 // Decide charges all requests or none (law 9) and stores the decisions in decisions, which must be as
-// long as requests. The call is denied if any request is denied. The caller must end the grants when the
+// long as requests. Either all of them allow the call, or none does. The caller must end the grants when the
 // call is over. There are no grants if no rule has a limit of [limit.Concurrent].
 func Decide(ctx context.Context, limiter *tiered.Limiter, requests []tiered.Request, decisions []limit.Decision) (grants tiered.Grants, err error) {
 	var all []limit.Decision
@@ -27,11 +27,6 @@ func Decide(ctx context.Context, limiter *tiered.Limiter, requests []tiered.Requ
 	}
 	copy(decisions, all)
 	return grants, err
-}
-
-// Denied reports whether decisions that were made together are denials.
-func Denied(decisions []limit.Decision) bool {
-	return len(decisions) > 0 && !decisions[0].Allowed
 }
 
 // IsMistake reports whether an error of [Decide] will recur until the program is changed.
