@@ -16,41 +16,32 @@ const (
 	CalendarMonth
 )
 
+// calendarUnits has the name and the nominal length of each unit: a day without a clock change, a week of
+// such days, and the longest month.
+var calendarUnits = map[CalendarUnit]struct {
+	name   string
+	length time.Duration
+}{
+	CalendarDay:   {"day", 24 * time.Hour},
+	CalendarWeek:  {"week", 7 * 24 * time.Hour},
+	CalendarMonth: {"month", 31 * 24 * time.Hour},
+}
+
 // PerCalendar returns a limit of quota units in each day, week or month of the calendar in a time zone,
 // as quotas are sold and billed. The count starts from zero at midnight in that zone. Such a limit is
 // always counted by [FixedWindow]. So up to twice the quota can pass in a short time around a boundary,
 // and up to three times the quota in the length of the longest window.
 func PerCalendar(quota int64, unit CalendarUnit, zone *time.Location) Limit {
-	return Limit{quota: quota, window: unit.length(), calendar: unit, zone: zone}
+	return Limit{quota: quota, window: calendarUnits[unit].length, calendar: unit, zone: zone}
 }
 
 // IsCalendar reports whether the limit counts in calendar windows.
 func (l Limit) IsCalendar() bool { return l.calendar != 0 }
 
-// length returns the nominal length of the unit: a day without a clock change, a week of such days, or
-// the longest month.
-func (u CalendarUnit) length() time.Duration {
-	const day = 24 * time.Hour
-	switch u {
-	case CalendarDay:
-		return day
-	case CalendarWeek:
-		return 7 * day
-	case CalendarMonth:
-		return 31 * day
-	}
-	return 0
-}
-
 // String returns "day", "week" or "month".
 func (u CalendarUnit) String() string {
-	switch u {
-	case CalendarDay:
-		return "day"
-	case CalendarWeek:
-		return "week"
-	case CalendarMonth:
-		return "month"
+	if of, known := calendarUnits[u]; known {
+		return of.name
 	}
 	return fmt.Sprintf("CalendarUnit(%d)", u)
 }
