@@ -147,10 +147,12 @@ func appendX(fields []field, of []Decided, now time.Time) []field {
 		field{fieldXReset, strconv.FormatInt(now.Add(wait+time.Second-1).Unix(), 10)})
 }
 
-// nearer reports whether a denies for longer than b or, if a allows, has a smaller part of its limit
-// left.
+// nearer reports whether a denies for longer than b or, if both allow, has a smaller part of its limit left.
 func nearer(a, b *limit.Decision) bool {
-	if !a.Allowed {
+	switch {
+	case a.Allowed != b.Allowed:
+		return !a.Allowed
+	case !a.Allowed:
 		return a.RetryAfter > b.RetryAfter
 	}
 	return float64(a.Remaining)/float64(a.Limit) < float64(b.Remaining)/float64(b.Limit)

@@ -249,6 +249,10 @@ func TestXHeadersAreOfTheLimitThatMattersMost(t *testing.T) {
 			{Limit: 8, Remaining: 2, RetryAfter: 20*time.Second - 1, ResetAfter: time.Minute},
 			{HeldBack: true, Limit: 9, Remaining: 0, ResetAfter: time.Hour},
 		}, [3]string{"8", "2", "1800000020"}},
+		"decided one by one": {[]limit.Decision{
+			{Limit: 10, Remaining: 3, RetryAfter: 10*time.Second - 1},
+			{Allowed: true, Limit: 20, Remaining: 0, ResetAfter: time.Hour},
+		}, [3]string{"10", "3", "1800000010"}},
 		"on a dry run": {[]limit.Decision{
 			{Allowed: true, Limit: 5, Remaining: 4, ResetAfter: time.Second},
 			{Allowed: true, DryRun: true, Limit: 6, Remaining: 0, ResetAfter: time.Hour},

@@ -45,7 +45,7 @@ type denial struct {
 	costFree  int64 // cost units are not free before this time
 	remaining int64 // units that were free
 	reset     int64 // when the key will be as if it had never been used
-	forgotten int64 // not 0: this is not a denial but a mark that voids denials of earlier requests; see Forget
+	forgotten int64 // not 0: denials of earlier requests are void, see Forget; kept until another key has the place
 }
 
 // ends returns the time from which the denial denies nothing.

@@ -48,4 +48,10 @@ func TestADenialFromBeforeIsNotRemembered(t *testing.T) {
 	if !denied(noon + second/2) {
 		t.Error("one that was sent afterwards is not")
 	}
+	d.Forget(7, noon+second)
+	d.Remember(7, noon+second, Denial{Cost: 10, RetryAfter: time.Second, Remaining: 5})
+	d.Remember(7, noon+second*3/4, said)
+	if denied(noon + second) {
+		t.Error("a denial that was sent before is remembered after one that was sent afterwards")
+	}
 }

@@ -46,6 +46,8 @@ func (f front) put(d *denial, sent int64) (valid bool) {
 			return true
 		case old.hash == d.hash && sent < old.forgotten:
 			return false
+		case old.hash == d.hash:
+			d.forgotten = max(d.forgotten, old.forgotten)
 		}
 		if place.CompareAndSwap(old, d) {
 			return true

@@ -3,6 +3,7 @@ package outage
 import (
 	"context"
 	"errors"
+	"maps"
 	"math"
 	"slices"
 	"sync"
@@ -167,10 +168,15 @@ func (s *Shard) nextCharges(now int64) (batch []*charge) {
 	if len(c.moving) > 0 && now >= c.retry {
 		c.retry = now + int64(ProbeEvery)
 		batch = s.repeats(now, true)
-		if batch = append(batch, s.newCharges(now, true, chargedAtOnce-len(batch))...); len(batch) > 0 {
+		batch = append(batch, s.newCharges(now, true, chargedAtOnce-len(batch))...)
+		if len(batch) < chargedAtOnce { // no charge waits for the slots that are not in it
+			maps.DeleteFunc(c.moving, func(slot int, _ int64) bool {
+				return !slices.ContainsFunc(batch, func(d *charge) bool { return d.Group == slot })
+			})
+		}
+		if len(batch) > 0 {
 			return batch
 		}
-		clear(c.moving) // no charge waits for these slots
 	}
 	return s.newCharges(now, false, chargedAtOnce)
 }

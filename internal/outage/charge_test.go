@@ -488,6 +488,34 @@ func TestLaw3ChargesOfASlotThatMoves(t *testing.T) {
 	}
 }
 
+// Law 3: the five minutes begin anew for a slot of which nothing was left to charge meanwhile, although charges of
+// other slots still wait.
+func TestLaw3ASlotThatMovesAgain(t *testing.T) {
+	l, s, m := newSlots(t)
+	short := newRule(t, "short", limit.Per(100, time.Second), limit.SlidingLog())
+	long := newRule(t, "long", limit.PerHour(100), limit.SlidingLog())
+	first, second, third := l.keysOf(2, 1), l.keysOf(3, 1), l.keysOf(4, 1)
+	grant := func(r *Rule, key remote.UserKey, units int64) { without(s, question(r, key, units), l.Now(), errLost) }
+	for _, keys := range [][]remote.UserKey{first, second, third} {
+		m.refuses(tryAgain{}, keys)
+	}
+	grant(short, first[0], 1)
+	grant(long, second[0], 1)
+	l.chargeFor(t, 4*time.Minute)
+	grant(long, third[0], 1)
+	m.refuses(nil, second)
+	l.chargeFor(t, 2*time.Minute)
+	grant(long, first[0], 7)
+	l.chargeFor(t, 3*time.Minute-time.Second)
+	if l.Uncharged() != 8 || s.lostRules() != nil {
+		t.Errorf("%d units are owed, and records of %v are lost; want 8 units in two slots that have moved for less than five minutes", l.Uncharged(), s.lostRules())
+	}
+	m.refuses(nil, first)
+	m.refuses(nil, third)
+	l.chargeFor(t, time.Second)
+	m.checkChargedOnce(t, map[remote.UserKey]int64{first[0]: 7, second[0]: 1, third[0]: 1})
+}
+
 // Law 3: if the answer to a charge was lost, and its slot is moving when the charge is repeated, it is repeated
 // under its sequence number before newer charges to its key are sent. Other charges do not wait for it, however
 // many there are.

@@ -153,7 +153,7 @@ func (s *Shard) heartbeat() {
 	}
 	if err = s.Heartbeat(s.all.Deadline); err != nil {
 		s.Failed(err)
-	} else if s.beats.Load() < beatsToKnow {
+	} else if s.unheard.Load() == 0 && s.beats.Load() < beatsToKnow {
 		s.beats.Add(1)
 	}
 	if done(err); err != nil {

@@ -347,6 +347,28 @@ func TestHeartbeatsAreNotLateForWhatIsOwed(t *testing.T) {
 	}
 }
 
+// Law 11: a heartbeat that is refused because its slot is moving says nothing about how large the fleet is.
+func TestLaw11RefusedHeartbeatsDoNotCountTheFleet(t *testing.T) {
+	l := newShards(t, 1)
+	s, m := l.first, l.masters[0]
+	l.Largest = 6
+	l.heartbeat(t, s)
+	m.err = tryAgain{}
+	for range beatsToKnow {
+		s.heartbeat()
+	}
+	if n := s.fleetSize(); n != 6 {
+		t.Errorf("a fleet of %d after heartbeats that were refused, want 6 as stated", n)
+	}
+	m.err = nil
+	for range beatsToKnow {
+		s.heartbeat()
+	}
+	if n := s.fleetSize(); n != 1 {
+		t.Errorf("a fleet of %d after heartbeats that were answered, want 1", n)
+	}
+}
+
 // An error of a heartbeat counts for the breaker, unless a slot is moving. Then it is only logged, when several have
 // failed in a row.
 func TestHeartbeatsThatFail(t *testing.T) {
