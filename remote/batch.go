@@ -205,7 +205,7 @@ func (b *batch) joins(l *load, c *call, bound *bounds) bool {
 		run := &b.runs[at]
 		earliest, latest := min(run.deadline, c.deadline), max(run.latest, c.deadline)
 		mixes := run.entry.mixes(&c.entry)
-		if (latest-earliest <= bound.spread || !c.entry.hasDeadline()) && (!mixes || b.mixed < mostMixed) {
+		if (latest-earliest <= bound.spread || c.entry.settlesHold()) && (!mixes || b.mixed < mostMixed) {
 			if n := len(b.spare); n > 0 && run.entry.Hold != nil && run.entry.joined == nil {
 				run.entry.joined, b.spare = b.spare[n-1], b.spare[:n-1]
 			}

@@ -52,12 +52,6 @@ func (e *Entry) holdsKey() string {
 	return e.holdsName
 }
 
-// hasDeadline reports whether the entry must not be charged after its deadline (law 4). A settlement of a hold
-// may be late, because it is about work that was done, and takes effect only once.
-func (e *Entry) hasDeadline() bool {
-	return e.Operation != lua.Settle || e.Hold.ID == 0
-}
-
 // joinedHold is one hold in an entry of several. units is the number of units to hold in a Hold, and the number
 // of used units in a Settle.
 type joinedHold struct {
@@ -103,7 +97,8 @@ func (e *Entry) alone(i int) Entry {
 	return one
 }
 
-// settlesHold reports whether the entry settles a hold.
+// settlesHold reports whether the entry settles a hold. Such an entry has no deadline (law 4), because it is about
+// work that was done, and takes effect only once.
 func (e *Entry) settlesHold() bool { return e.Operation == lua.Settle && e.Hold.ID != 0 }
 
 // decodeApart decodes the answers to such an entry. It returns their total length in bytes, or 0 if one is

@@ -286,7 +286,7 @@ func (b *Batcher) blame(err error, took int64) error {
 // not answered yet, it assumes the clock of the known node whose clock is furthest behind. At worst an entry
 // then expires uncharged, and the reply shows the node's clock.
 func (b *Batcher) notAfter(to *node, e *Entry, deadline int64) int64 {
-	if b.opt.VirtualClock != nil || !e.hasDeadline() {
+	if b.opt.VirtualClock != nil || e.settlesHold() {
 		return 0
 	}
 	if to != nil {
