@@ -354,9 +354,6 @@ func (b *Batcher) remove(t *trip) {
 	b.trips = slices.DeleteFunc(b.trips, func(other *trip) bool { return other == t })
 }
 
-// errExpired means that an entry reached Redis after its not-after, and charged nothing.
-var errExpired = errors.New("tierlimit: the request reached Redis after its deadline and charged nothing")
-
 // handOut gives calls their parts of the replies.
 func (b *Batcher) handOut(calls []*call, from *batch, replies []Reply, sent int64) {
 	// Calls whose callers have left meanwhile were decided by other means: the units granted to them are not
@@ -408,21 +405,22 @@ func (b *Batcher) tell(e *Entry, r *Reply, sent int64) {
 func (b *Batcher) answer(c *call, from *batch, replies []Reply) bool {
 	own := from.answer(c, replies)
 	err := c.failure(own)
-	if err == errExpired {
+	if err == errLate {
 		if !c.resent && localTime() < c.deadline {
 			c.resent = true
 			return false
 		}
-		if err = c.late(); err == errNotSent { // it is claimed, and so counts as not sent
-			err = errLate
+		if late := c.late(); late != errNotSent { // it is claimed, and so counts as not sent
+			err = late
 		}
 	}
 	c.answer(own, err)
 	return true
 }
 
-// failure returns the error of a call with these replies, if it failed as a whole. Independent entries fail
-// separately, because others have been charged (law 3): the call fails only if all of them have expired.
+// failure returns the error of a call with these replies, if it failed as a whole; errLate if it expired.
+// Independent entries fail separately, because others have been charged (law 3): the call fails only if all of them
+// have expired.
 func (c *call) failure(own []Reply) (err error) {
 	independent := c.group != nil && c.group[0].Group == 0
 	expired := 0
@@ -444,7 +442,7 @@ func (c *call) failure(own []Reply) (err error) {
 		}
 	}
 	if err == nil && expired > 0 && (expired == len(own) || !independent) {
-		return errExpired
+		return errLate
 	}
 	return err
 }
