@@ -82,28 +82,25 @@ func (e *Entry) pack(packed []byte, rule uint16, base int64, sameKey bool) []byt
 		packed = appendInt(packed, e.Count, 3)
 	}
 	packed[at] = byte(form) // with the flags set above
-	if e.Operation == lua.Refund {
+	switch e.Operation {
+	case lua.Refund:
 		packed = appendInt(packed, e.Charged, 7)
 		packed = appendInt(packed, e.Stamp, 7)
-	}
-	if e.Operation == lua.Lease {
+	case lua.Lease:
 		packed = binary.BigEndian.AppendUint64(packed, e.Lease.ID)
 		packed = binary.BigEndian.AppendUint64(packed, e.Lease.Over)
 		packed = appendInt(packed, e.Lease.Most, 7)
 		packed = appendInt(packed, e.Lease.Reserve, 7)
 		packed = appendInt(packed, e.Lease.Life.Microseconds(), 4)
-	}
-	if e.Operation == lua.Slots {
+	case lua.Slots:
 		packed = appendInt(packed, e.Cost, 6)
-	}
-	if e.Operation >= lua.Hold {
+	case lua.Hold, lua.HoldUpTo, lua.Settle, lua.Extend:
 		packed = binary.BigEndian.AppendUint64(packed, e.Hold.ID)
 		packed = appendInt(packed, e.Hold.Life.Microseconds(), 7)
 		for _, h := range e.joined {
 			packed = appendInt(binary.BigEndian.AppendUint64(packed, h.id), h.units, 7)
 		}
-	}
-	if e.Operation == lua.Charge {
+	case lua.Charge:
 		packed = appendInt(packed, e.Sequence, 7)
 		for _, c := range charges {
 			packed = appendInt(packed, c.Units, 6)
