@@ -30,7 +30,6 @@ type Hold struct {
 // settled. Each entry of the copy first gives back the holds that have ended.
 func (r *Rule) GivesBack() *Rule {
 	other := *r
-	other.givesBack = true
 	other.packed[0] |= lua.GivesBack
 	other.packedText = string(other.packed[:])
 	if r.calendar != nil {
@@ -41,7 +40,7 @@ func (r *Rule) GivesBack() *Rule {
 
 // usesHolds reports whether the script needs the key of the holds.
 func (e *Entry) usesHolds() bool {
-	return e.Rule.givesBack || e.Operation >= lua.Hold || e.Operation == lua.Forget
+	return e.Rule.packed[0]&lua.GivesBack > 0 || e.Operation >= lua.Hold || e.Operation == lua.Forget
 }
 
 // holdsKey returns the Redis key of the holds of the entry's key.

@@ -20,8 +20,6 @@ type Rule struct {
 	// unitWork is the script's work per unit of cost, in units of a ring; it is 0 unless the rule
 	// is a log, which writes each unit.
 	unitWork int64
-	// givesBack says that holds which end without having been settled are given back.
-	givesBack bool
 	// calendar is set for rules with calendar windows, whose packed form changes with time.
 	calendar *calendar
 	slots    bool // made by NewSlotsRule
