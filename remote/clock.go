@@ -99,11 +99,10 @@ func (c *clocks) observe(key string, server, sent, received int64) (took int64) 
 // is nil if nothing is known.
 func (b *bound) observe(server, sent, received int64) (better *bound, took int64) {
 	atLeast, atMost := server-received, server-sent
-	if b == nil {
-		return &bound{ahead: atLeast, since: received}, received - sent
-	}
-	if at := b.at(received); atLeast <= at && at <= atMost { // otherwise the clock has stepped back
-		return nil, atMost - at
+	if b != nil {
+		if at := b.at(received); atLeast <= at && at <= atMost { // otherwise the clock has stepped back
+			return nil, atMost - at
+		}
 	}
 	return &bound{ahead: atLeast, since: received}, received - sent
 }
