@@ -97,13 +97,10 @@ type entryRun struct {
 type asking struct {
 	rule  *Rule
 	key   string
-	first bool // set for releases and settlements, see comesFirst
+	first bool // set for releases and settlements, which are moved to the front of the batch
 }
 
-func askingOf(e *Entry) asking { return asking{e.Rule, e.Key, e.comesFirst()} }
-
-// comesFirst reports whether the entry is moved to the front of the batch.
-func (e *Entry) comesFirst() bool { return e.releases() || e.settlesHold() }
+func askingOf(e *Entry) asking { return asking{e.Rule, e.Key, e.releases() || e.settlesHold()} }
 
 // releases reports whether the entry releases units of a concurrency limit.
 func (e *Entry) releases() bool { return e.Operation == lua.Refund && e.Rule.slots }
