@@ -111,9 +111,7 @@ func NewBatcher(script *Script, opt Options, hooks Hooks) *Batcher {
 	if hooks.Now == nil {
 		hooks.Now = func() int64 { return 0 }
 	}
-	b := &Batcher{
-		script: script, opt: opt, hooks: hooks,
-	}
+	b := &Batcher{script: script, opt: opt, hooks: hooks}
 	b.reaper = time.AfterFunc(time.Hour, b.reap)
 	b.reaper.Stop()
 	return b

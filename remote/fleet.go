@@ -267,7 +267,7 @@ func (h *Heard) read(values []any) (ok bool) {
 		rule, isName := lost[i].(string)
 		µs, isNumber := lost[i+1].(int64)
 		ok = isName && isNumber
-		h.Lost = append(h.Lost, Loss{rule, time.Duration(µs) * time.Microsecond})
+		h.Lost = append(h.Lost, Loss{rule, microseconds(µs)})
 	}
 	return ok
 }

@@ -19,7 +19,7 @@ func keySlot(key string) uint16 {
 // hashSlot is CRC16 (XMODEM), modulo 16384.
 func hashSlot(tag string) uint16 {
 	var crc uint16
-	for i := 0; i < len(tag); i++ {
+	for i := range len(tag) {
 		crc = crc<<8 ^ crc16Table[byte(crc>>8)^tag[i]]
 	}
 	return crc % SlotCount

@@ -275,8 +275,8 @@ func (b *Batcher) blame(err error, took int64) error {
 	deadline := b.opt.Deadline.Microseconds()
 	late := took - deadline
 	answers := localTime()-b.lastAnswer.Load() < 4*deadline
-	var onTheWay *net.OpError
-	if late > deadline/2 || late > deadline/8 && answers || errors.As(err, &onTheWay) && onTheWay.Op == "write" {
+	onTheWay, ok := errors.AsType[*net.OpError](err)
+	if late > deadline/2 || late > deadline/8 && answers || ok && onTheWay.Op == "write" {
 		return nil
 	}
 	return err
