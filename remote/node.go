@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"io"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -65,7 +66,8 @@ func (n *node) withoutHeld() *node { return &node{client: n.client, cluster: n.c
 
 // deliver sends commands by the client of the node. If it finds that the server closed a connection before the
 // commands were sent, it tries the next connection. The loop ends: each such connection leaves the pool, and a
-// new connection is not closed.
+// new connection is not closed. Only the commands with that error are sent again (law 3): a client of an unknown type
+// may have sent the others to other servers.
 func (n *node) deliver(ctx context.Context, cmds []redis.Cmder) error {
 	for {
 		var err error
@@ -75,6 +77,10 @@ func (n *node) deliver(ctx context.Context, cmds []redis.Cmder) error {
 			err = n.held.send(ctx, cmds)
 		}
 		if !wasNotSent(err) {
+			return err
+		}
+		cmds = slices.DeleteFunc(slices.Clone(cmds), func(cmd redis.Cmder) bool { return !wasNotSent(cmd.Err()) })
+		if len(cmds) == 0 {
 			return err
 		}
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/tierlimit/tierlimit/internal/quietconn"
 	"github.com/tierlimit/tierlimit/internal/redistest"
 	"github.com/tierlimit/tierlimit/limit"
 )
@@ -265,5 +266,52 @@ func TestSentinelFailover(t *testing.T) {
 	})
 	if r.Status != Allowed {
 		t.Errorf("%+v", r)
+	}
+}
+
+// closesOnce is a connection to addr. A write finds it closed if closed is set to that address.
+type closesOnce struct {
+	net.Conn
+	addr   string
+	closed *atomic.Value
+}
+
+func (c *closesOnce) Write(p []byte) (int, error) {
+	if c.closed.CompareAndSwap(c.addr, "") {
+		return 0, quietconn.ErrClosedIdle
+	}
+	return c.Conn.Write(p)
+}
+
+// Law 3: behind a client of an unknown type there may be several servers. If one of them has closed its connection,
+// only what was meant for that one is sent again.
+func TestLaw3OneOfSeveralServersHasClosedItsConnection(t *testing.T) {
+	var closed atomic.Value
+	options := *redistest.SharedCluster(t).Client(t).Options()
+	options.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := new(net.Dialer).DialContext(ctx, network, addr)
+		return &closesOnce{conn, addr, &closed}, err
+	}
+	client := redis.NewClusterClient(&options)
+	t.Cleanup(func() { _ = client.Close() })
+	script := NewScript(struct{ redis.UniversalClient }{client})
+	rule := newRule(t, limit.PerHour(10), limit.SlidingLog())
+	var entries []Entry
+	for i := range 12 {
+		entries = append(entries, Entry{Key: redistest.Prefix() + strconv.Itoa(i), Rule: rule, Cost: 1})
+	}
+	runAll(t, script, entries)
+	master, err := client.MasterForKey(t.Context(), entries[0].Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	closed.Store(master.Options().Addr)
+	for i, r := range runAll(t, script, entries) {
+		if r.Remaining != 8 {
+			t.Errorf("key %d: %d remain after two charges, want 8", i, r.Remaining)
+		}
+	}
+	if closed.Load() != "" {
+		t.Error("no connection was found closed")
 	}
 }
