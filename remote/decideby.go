@@ -62,7 +62,7 @@ func TimeLeft(ctx context.Context, within time.Duration) time.Duration {
 // LateBy returns [ErrDecideBy] if the time that [DecideBy] set for this context is over. Otherwise it returns
 // err, the error of a step before the entry is sent.
 func LateBy(ctx context.Context, err error) error {
-	if by, ok := decideByOf(ctx); ok && time.Until(by.Time) <= 0 {
+	if by, ok := decideByOf(ctx); ok && !by.rest && time.Until(by.Time) <= 0 {
 		return errDecideByNotSent
 	}
 	return err

@@ -82,3 +82,14 @@ func TestTheEarliestTimeCounts(t *testing.T) {
 		}
 	}
 }
+
+// A step before the entry is sent ends with ErrDecideBy only if the time that is over was the program's.
+func TestTheRestOfTheDeadlineIsNotTheProgramsTime(t *testing.T) {
+	over := time.Now().Add(-time.Second)
+	if err := LateBy(DecideBy(t.Context(), over), ErrInDoubt); !errors.Is(err, ErrDecideBy) || MayHaveRun(err) {
+		t.Errorf("the program's time: %v", err)
+	}
+	if err := LateBy(Rest(t.Context(), over), ErrInDoubt); err != ErrInDoubt {
+		t.Errorf("the rest of the limiter's: %v", err)
+	}
+}
