@@ -239,7 +239,6 @@ func (b *batch) loadFor(who asking) *load {
 	return nil
 }
 
-// addLoad adds the load of a key.
 func (b *batch) addLoad(who asking) *load {
 	at := len(b.loads)
 	b.loads = append(b.loads, load{of: who, last: noRun})

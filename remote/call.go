@@ -58,7 +58,6 @@ func (p *callPool) get(ctx context.Context) *call {
 	return c
 }
 
-// single returns the call for one entry.
 func (p *callPool) single(ctx context.Context, e *Entry) *call {
 	c := p.get(ctx)
 	c.entry, c.work = *e, e.work()

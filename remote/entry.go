@@ -93,7 +93,6 @@ type Lease struct {
 
 func (e *Entry) count() int64 { return max(1, e.Count) }
 
-// redisKey returns the entry's key in Redis.
 func (e *Entry) redisKey() string {
 	if e.name == "" {
 		e.name = e.Rule.redisKey(e.Key)
@@ -111,10 +110,8 @@ func (e *Entry) described() string {
 	return text
 }
 
-// leaseKey returns the Redis key of the leases of the entry's key.
 func (e *Entry) leaseKey() string { return leaseKey(e.redisKey()) }
 
-// markerKey returns the Redis key of a Charge's marker.
 func (e *Entry) markerKey() string { return markerKey(e.redisKey(), e.Marker) }
 
 // sameKey reports whether the entry has the same key as "before", the entry in front of it. If so, the key need

@@ -43,7 +43,6 @@ func (e *Entry) usesHolds() bool {
 	return e.Rule.packed[0]&lua.GivesBack > 0 || e.Operation >= lua.Hold || e.Operation == lua.Forget
 }
 
-// holdsKey returns the Redis key of the holds of the entry's key.
 func (e *Entry) holdsKey() string {
 	if e.holdsName == "" {
 		e.holdsName = holdsKey(e.redisKey())

@@ -39,7 +39,6 @@ func (s *Script) loadForm(ctx context.Context, f *form) error {
 	}
 }
 
-// loadWithin is the time limit of loading.
 const loadWithin = time.Second
 
 func (s *Script) loadOnAll(ctx context.Context, f *form) error {

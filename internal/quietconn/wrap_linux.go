@@ -19,8 +19,6 @@ func Client(c net.Conn) net.Conn { return wrap(c, true) }
 // Server makes the server's side of a connection quiet.
 func Server(c net.Conn) net.Conn { return wrap(c, false) }
 
-// wrap makes a connection quiet. answers says whether the data read from it are answers to the data written, and so
-// come soon.
 func wrap(c net.Conn, answers bool) net.Conn {
 	switch c.(type) {
 	case *net.TCPConn, *net.UnixConn:
@@ -46,7 +44,7 @@ type conn struct {
 	look   func(fd uintptr) bool // one attempt to read
 	writes transfer
 
-	answers bool        // see wrap
+	answers bool        // what is read answers what was written, and may come soon
 	asked   atomic.Bool // something was written since the last read began; only if answers is set
 }
 
