@@ -39,10 +39,15 @@ func Kinds() []Kind {
 // Prefixes of a server's errors, after "ERR ". The same problem has different texts in different versions,
 // commands and scripts of Redis, and few of the texts have a code.
 var (
-	rightsErrors = []string{ // the user lacks the permission
-		"NOPERM", "The user executing the script", "ACL failure in script",
-	}
-	authErrors = append([]string{
+	// scriptErrors end the script at a command which this user may not run, or which the server lacks. Earlier
+	// commands of the same run have been executed. Errors of the server's state, such as OOM and READONLY, come only
+	// before the first write.
+	scriptErrors  = slices.Concat(scriptRights, scriptUnknown)
+	scriptRights  = []string{"The user executing the script", "ACL failure in script"}
+	scriptUnknown = []string{"Unknown Redis command called from", "Unknown command called from"} // the last is Valkey's
+
+	rightsErrors = append([]string{"NOPERM"}, scriptRights...) // the user lacks the permission
+	authErrors   = append([]string{
 		"NOAUTH", "WRONGPASS", "AUTH ", "invalid password", "invalid username-password",
 		"Protocol error: unauthenticated", // the answer to a long command instead of NOAUTH
 		"DENIED",                          // protected mode
@@ -51,19 +56,10 @@ var (
 		"LOADING", "READONLY", "MASTERDOWN", "OOM", "BUSY", "MISCONF", "NOREPLICAS", "max number of clients",
 		"CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK",
 	}
-	protocolErrors = []string{
-		"unknown command", "Unknown Redis command called from", "Unknown command called from", // the last is Valkey's
-		"syntax error", // SET with PXAT, before Redis 6.2
-	}
+	protocolErrors = append([]string{
+		"unknown command", "syntax error", // the second of SET with PXAT, before Redis 6.2
+	}, scriptUnknown...)
 )
-
-// scriptErrors are the beginnings of the errors that end the script at a command which this user may not run,
-// or which the server lacks. Earlier commands of the same run have been executed. Errors of the server's state,
-// such as OOM and READONLY, come only before the first write.
-var scriptErrors = []string{
-	"The user executing the script", "ACL failure in script",
-	"Unknown Redis command called from", "Unknown command called from", // the last is Valkey's
-}
 
 // databaseErrors are a server's answers to a SELECT of a database that does not exist, on one node and on a
 // Cluster.
