@@ -52,11 +52,6 @@ func (l *Limiter) decideTogether(ctx context.Context, requests []Request, grants
 	if slices.ContainsFunc(requests, Request.isDryRun) {
 		return l.decideBesideDryRuns(ctx, requests, grants)
 	}
-	return l.allOrNone(ctx, requests, grants)
-}
-
-// allOrNone decides requests whose rules are not on a dry run; see decideTogether.
-func (l *Limiter) allOrNone(ctx context.Context, requests []Request, grants Grants) ([]limit.Decision, error) {
 	asked, questions := l.now(), l.questionsOf(requests)
 	decisions, err := l.decideAll(ctx, requests, questions, grants)
 	for i, q := range requests {

@@ -48,7 +48,7 @@ func (l *Limiter) decideBesideDryRuns(ctx context.Context, requests []Request, g
 	// Both groups of rules share one deadline (law 7). It is not set on the context itself: its end would
 	// then count as an error of the caller, who has not cancelled anything (law 6).
 	rest := remote.Rest(ctx, time.Now().Add(l.config.deadline))
-	decided, err := l.allOrNone(ctx, real, realGrants)
+	decided, err := l.decideTogether(ctx, real, realGrants)
 	if err != nil {
 		return nil, err
 	}
