@@ -1,6 +1,7 @@
 package tiered
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"fmt"
@@ -78,15 +79,9 @@ func checkPool(o *redis.UniversalOptions) error {
 func openWith(o redis.UniversalOptions, c config) (*Limiter, error) {
 	o.ContextTimeoutEnabled = true
 	o.MaxRetries = -1
-	if o.DialTimeout == 0 {
-		o.DialTimeout = time.Second
-	}
-	if o.DialerRetries == 0 {
-		o.DialerRetries = 1
-	}
-	if o.MaintNotificationsConfig == nil {
-		o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-	}
+	o.DialTimeout = cmp.Or(o.DialTimeout, time.Second)
+	o.DialerRetries = cmp.Or(o.DialerRetries, 1)
+	o.MaintNotificationsConfig = cmp.Or(o.MaintNotificationsConfig, &maintnotifications.Config{Mode: maintnotifications.ModeDisabled})
 	if o.Dialer == nil {
 		o.Dialer = Dialer(o.DialTimeout, o.TLSConfig)
 	}
