@@ -67,7 +67,10 @@ func (l *Limiter) PutInForceFrom(source string, rules ...*Rule) error {
 	}
 	for name, known := range l.rules {
 		if slices.Contains(known.sources, source) && !slices.ContainsFunc(rules, func(r *Rule) bool { return r.name == name }) {
-			l.leaveOut(known, source)
+			known.sources = slices.DeleteFunc(known.sources, func(s string) bool { return s == source })
+			if len(known.sources) == 0 && !known.held {
+				delete(l.rules, name)
+			}
 		}
 	}
 	for _, r := range rules {
@@ -80,15 +83,6 @@ func (l *Limiter) PutInForceFrom(source string, rules ...*Rule) error {
 		}
 	}
 	return nil
-}
-
-// leaveOut makes a source forget a rule that it no longer has. The rule is no longer in force if no other
-// source has it and the program does not use it. The limiter's mu must be held.
-func (l *Limiter) leaveOut(r *Rule, source string) {
-	r.sources = slices.DeleteFunc(r.sources, func(s string) bool { return s == source })
-	if len(r.sources) == 0 && !r.held {
-		delete(l.rules, r.name)
-	}
 }
 
 func (l *Limiter) checkOwn(rules []*Rule) error {
