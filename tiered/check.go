@@ -85,24 +85,20 @@ func (l *Limiter) checkAll(ctx context.Context, requests []Request, check func(*
 }
 
 // checkForGood checks a request whose units will be used up.
-func (q *Request) checkForGood(ctx context.Context) error { return q.checkCost(ctx, q.Cost) }
-
-// checkCost is checkForGood for a cost other than the request's own.
-func (q *Request) checkCost(ctx context.Context, cost int64) error {
+func (q *Request) checkForGood(ctx context.Context) error {
 	if q.Hold != 0 {
 		return fmt.Errorf("%w: the request for rule %q has a Hold (%s), but this call charges units for good; use TakeAll", limit.ErrInvalidHold, q.Rule.name, textOf(q.Hold))
 	}
-	return q.Rule.check(ctx, q.Key, cost)
+	return q.Rule.check(ctx, q.Key, q.Cost)
 }
 
 // checkTaken checks a request whose units may come back.
 func (q *Request) checkTaken(ctx context.Context) error {
 	r := q.Rule
-	switch {
-	case q.Hold == 0:
-	case r.slotTTL != 0:
+	if q.Hold != 0 && r.slotTTL != 0 {
 		return fmt.Errorf("%w: the request for rule %q has a Hold (%s), but the limit is %v, whose units are kept until they are released; Hold must be 0", limit.ErrNotForLimit, r.name, textOf(q.Hold), r.asked)
-	default:
+	}
+	if q.Hold != 0 {
 		if err := r.checkHold(q.Hold); err != nil {
 			return err
 		}

@@ -60,12 +60,12 @@ type each struct {
 // check checks all requests. It returns the first error of a request whose rule is not on a dry run.
 func (e *each) check(ctx context.Context, requests []Request) (err error) {
 	for i := range requests {
-		q, cost, operation := &requests[i], requests[i].Cost, lua.Take
-		if cost == 0 {
-			cost, operation = 1, lua.Peek
+		q, operation := requests[i], lua.Take
+		if q.Cost == 0 {
+			q.Cost, operation = 1, lua.Peek
 		}
-		e.asked[i].begin(q.Rule, q.Key, cost, operation)
-		switch mistake := q.checkCost(ctx, cost); {
+		e.asked[i].begin(q.Rule, q.Key, q.Cost, operation)
+		switch mistake := q.checkForGood(ctx); {
 		case mistake == nil:
 		case !q.isDryRun():
 			err = cmp.Or(err, mistake)
@@ -85,10 +85,7 @@ func (e *each) decide(ctx context.Context) error {
 	var apart []int
 	for i := range e.asked {
 		a := &e.asked[i]
-		if e.mistakes[i] != nil {
-			continue
-		}
-		if a.inMemory(&e.decisions[i], now) {
+		if e.mistakes[i] != nil || a.inMemory(&e.decisions[i], now) {
 			continue
 		}
 		s := a.shard()
