@@ -53,7 +53,7 @@ func (q *question) acquire(ctx context.Context, count int64) ([]*Slot, limit.Dec
 	l := r.limiter
 	l.roundOfSlots()
 	var d limit.Decision
-	if r.remembered(&d, q.key.hash, l.now(), q.cost) {
+	if q.remembered(&d, l.now()) {
 		return nil, d, nil
 	}
 	if q.operation == lua.Peek {
@@ -186,9 +186,9 @@ func (q *question) acquired(ctx context.Context, slots []*Slot, reply *remote.Re
 		return nil, limit.Decision{}, err
 	}
 	var d limit.Decision
-	q.rule.fromRedis(&d, reply, q.cost, lua.Take)
+	q.fromRedis(&d, reply)
 	d.ChargedAt = 0 // slots are released, not refunded
-	q.rule.slotsDenied(&d)
+
 	if len(slots) > 0 && !slots[0].Held() { // this process was paused, and the slots are already lost
 		d.Allowed, d.Granted, d.RetryAfter = false, 0, acquireAgain
 		return nil, d, nil
@@ -291,8 +291,7 @@ func (q *question) peekSlots(ctx context.Context) (d limit.Decision, err error) 
 	if s.Breaker.Closed() {
 		var reply remote.Reply
 		if reply, err = s.Decide(ctx, q.entry()); err == nil {
-			q.rule.fromRedis(&d, &reply, q.cost, lua.Peek)
-			q.rule.slotsDenied(&d)
+			q.fromRedis(&d, &reply)
 			if q.slotsSettle() {
 				d.Remaining = min(d.Remaining, q.roomAlone())
 				if d.Allowed && d.Remaining < q.cost {

@@ -63,8 +63,8 @@ func (l *Limiter) decideTogether(ctx context.Context, requests []Request, grants
 			d = &decisions[i]
 		}
 		q.Rule.count(q.Key, d, err)
-		if key := &questions[i].key; key.hold != nil && grants != nil {
-			grants[i].Hold = q.Rule.newHold(key, q.Cost, d, err, asked)
+		if grants != nil && questions[i].key.hold != nil {
+			grants[i].Hold = questions[i].newHold(d, err, asked)
 		}
 	}
 	return decisions, err
@@ -103,7 +103,7 @@ func (l *Limiter) decideAll(ctx context.Context, requests []Request, questions [
 	known := false
 	for i := range questions {
 		q := &questions[i]
-		denied := q.rule.remembered(&decisions[i], q.key.hash, now, q.cost)
+		denied := q.remembered(&decisions[i], now)
 		if !denied {
 			decisions[i] = q.rule.heldBack(limit.TierLocal)
 		}

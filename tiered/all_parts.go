@@ -10,7 +10,6 @@ import (
 	"github.com/tierlimit/tierlimit/breaker"
 	"github.com/tierlimit/tierlimit/internal/outage"
 	"github.com/tierlimit/tierlimit/limit"
-	"github.com/tierlimit/tierlimit/lua"
 	"github.com/tierlimit/tierlimit/remote"
 )
 
@@ -163,9 +162,7 @@ func (g *together) charge(ctx context.Context, part []int, within time.Duration)
 		return err
 	}
 	for j, i := range part {
-		q, d := &g.questions[i], &g.decisions[i]
-		q.rule.fromRedis(d, &replies[j], q.cost, lua.Take)
-		q.rule.slotsDenied(d)
+		g.questions[i].fromRedis(&g.decisions[i], &replies[j])
 	}
 	return nil
 }

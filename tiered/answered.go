@@ -47,11 +47,12 @@ func (a *asker) Answered(shard int, e *remote.Entry, reply *remote.Reply, sent i
 }
 
 // fromRedis turns the reply to a single request into a decision.
-func (r *Rule) fromRedis(d *limit.Decision, reply *remote.Reply, cost int64, operation int) {
+func (q *question) fromRedis(d *limit.Decision, reply *remote.Reply) {
+	r := q.rule
 	r.begin(d, limit.TierRedis)
 	if r.config.countDenied {
 		d.Used = limit.MaxQuota - reply.Remaining
-		judged := judge(r.limit.Quota(), reply, cost, 1, operation)
+		judged := judge(r.limit.Quota(), reply, q.cost, 1, q.operation)
 		reply = &judged
 	}
 	d.Allowed, d.HeldBack, d.Granted = reply.Status == remote.Allowed, reply.Status == remote.HeldBack, reply.Granted
@@ -59,6 +60,7 @@ func (r *Rule) fromRedis(d *limit.Decision, reply *remote.Reply, cost int64, ope
 	if d.Granted > 0 {
 		d.ChargedAt = reply.Stamp
 	}
+	r.slotsDenied(d)
 }
 
 // begin sets d to what all decisions of a tier have in common. Decisions are written in place: copying one

@@ -6,6 +6,7 @@ import (
 	"github.com/tierlimit/tierlimit/internal/option"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/local"
+	"github.com/tierlimit/tierlimit/lua"
 	"github.com/tierlimit/tierlimit/remote"
 )
 
@@ -19,9 +20,13 @@ func DenialLife(d time.Duration) RuleOption {
 		d >= 0 && d <= denialLife, "DenialLife of %v, must be between 0 and %v", d, denialLife)
 }
 
-// remembered decides by the remembered denial of a key, if there is one that still holds.
-func (r *Rule) remembered(d *limit.Decision, hash uint64, now, cost int64) (denied bool) {
-	known, ok := r.limiter.denials.Lookup(hash^r.denialSalt, now, cost)
+// remembered decides by the remembered denial of the key, if there is one that still holds.
+func (q *question) remembered(d *limit.Decision, now int64) (denied bool) {
+	r, needed := q.rule, q.cost
+	if q.operation == lua.TakeUpTo {
+		needed = 1
+	}
+	known, ok := r.limiter.denials.Lookup(q.key.hash^r.denialSalt, now, needed)
 	if !ok {
 		return false
 	}

@@ -68,7 +68,7 @@ func (r *Rule) hold(ctx context.Context, key string, units int64, life time.Dura
 	if err == nil {
 		err = q.decide(ctx, &d)
 	}
-	h := r.newHold(&q.key, units, &d, err, asked)
+	h := q.newHold(&d, err, asked)
 	r.count(key, &d, err)
 	err = r.tell(&d, err)
 	if h == nil && d.Allowed { // the rule is on a dry run
@@ -88,26 +88,27 @@ func checkUsed(units int64) error {
 
 // newHold returns the hold of the units that a decision granted, or nil if there are none. err is the error
 // in place of the decision. newHold gives up units that Redis may hold without the caller's knowledge.
-func (r *Rule) newHold(key *callKey, asked int64, d *limit.Decision, err error, began int64) *Hold {
+func (q *question) newHold(d *limit.Decision, err error, began int64) *Hold {
+	asked := q.key.hold
 	if err != nil || d.Granted == 0 {
-		if key.hold.unknown || remote.IsCallers(err) && remote.MayHaveRun(err) {
-			r.giveUp(key, asked)
+		if asked.unknown || remote.IsCallers(err) && remote.MayHaveRun(err) {
+			q.giveUp()
 		}
 		return nil
 	}
-	h := &key.hold.granted
-	h.rule, h.key, h.units, h.granted = r, key.kept(), d.Granted, began
-	h.ends.Store(began + int64(key.hold.terms.Life))
-	h.local, h.unknown = d.Degraded(), key.hold.unknown
-	r.counters.holds.change(1, h.units)
+	h := &asked.granted
+	h.rule, h.key, h.units, h.granted = q.rule, q.key.kept(), d.Granted, began
+	h.ends.Store(began + int64(asked.terms.Life))
+	h.local, h.unknown = d.Degraded(), asked.unknown
+	q.rule.counters.holds.change(1, h.units)
 	return h
 }
 
 // giveUp cancels units that Redis may hold. It does so after the time at which they could still be
 // charged (law 4).
-func (r *Rule) giveUp(key *callKey, units int64) {
-	l := r.limiter
-	s := r.cancelling(key, units)
+func (q *question) giveUp() {
+	l := q.rule.limiter
+	s := q.rule.cancelling(&q.key, q.cost)
 	s.sent, s.recorded = true, true // units that were not granted are not recorded in the ledger
 	if l.config.virtualClock == nil {
 		s.after = l.now() + int64(l.config.deadline)

@@ -228,7 +228,7 @@ func TestLaw12UnknownHoldsOfCallsThatFailAreGivenUp(t *testing.T) {
 		t.Fatalf("%+v, %v", reply, err)
 	}
 	q.key.hold.decidedWithout(remote.ErrNoAnswer)
-	if h := r.newHold(&q.key, 3, nil, limit.ErrClosed, l.now()); h != nil {
+	if h := q.newHold(nil, limit.ErrClosed, l.now()); h != nil {
 		t.Errorf("%+v", h)
 	}
 	redistest.Eventually(t, "the units are given back", func() bool { return peek(t, r, "k").Remaining == 10 })

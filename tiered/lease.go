@@ -51,13 +51,13 @@ func (l *Limiter) newLeases() *lease.Keeper {
 	})
 }
 
-// fromLease decides from the lease of a key, if the lease has enough units.
-func (r *Rule) fromLease(d *limit.Decision, hash uint64, now, needed int64, operation int) (decided bool) {
-	cost := needed
-	if operation == lua.Peek {
+// fromLease decides from the lease of the key, if the lease has enough units.
+func (q *question) fromLease(d *limit.Decision, now int64) (decided bool) {
+	r, cost := q.rule, q.cost
+	if q.operation == lua.Peek {
 		cost = 0
 	}
-	spent, ok := r.limiter.leases.Spend(r.lease, hash, now, needed, cost)
+	spent, ok := r.limiter.leases.Spend(r.lease, q.key.hash, now, q.cost, cost)
 	if !ok {
 		return false
 	}

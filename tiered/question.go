@@ -62,20 +62,12 @@ func (q *question) inOutage() (asked outage.Question) {
 	return asked
 }
 
-// needed returns how many units must be free for anything to be granted.
-func (q *question) needed() int64 {
-	if q.operation == lua.TakeUpTo {
-		return 1
-	}
-	return q.cost
-}
-
 // inMemory decides by a lease or by a denial that this process remembers, if there is one.
 func (q *question) inMemory(d *limit.Decision, now int64) (decided bool) {
-	if q.rule.lease != nil && q.key.hold == nil && q.rule.fromLease(d, q.key.hash, now, q.cost, q.operation) {
+	if q.rule.lease != nil && q.key.hold == nil && q.fromLease(d, now) {
 		return true
 	}
-	return q.rule.remembered(d, q.key.hash, now, q.needed())
+	return q.remembered(d, now)
 }
 
 // decide takes a question through all tiers. If it returns an error, d may not have been set.
@@ -140,7 +132,7 @@ func (q *question) answered(d *limit.Decision, reply *remote.Reply, err error) e
 		if r.lease != nil && reply.Granted > 0 && q.key.hold == nil {
 			r.limiter.leases.Granted(r.lease, q.key.hash, q.key.inRedis(), reply.Granted)
 		}
-		r.fromRedis(d, reply, q.cost, q.operation)
+		q.fromRedis(d, reply)
 		return nil
 	case !r.limiter.outage(err):
 		return err
@@ -177,7 +169,7 @@ func (q *question) decideByBoth(ctx context.Context, s *outage.Shard, d *limit.D
 	s.Release(&asked, own)
 	switch {
 	case err == nil:
-		q.rule.fromRedis(d, &x.reply, q.cost, q.operation)
+		q.fromRedis(d, &x.reply)
 		d.Remaining = min(d.Remaining, own.Free)
 	case q.rule.limiter.outage(err):
 		q.fallback(d, q.rule.limiter.now(), err)

@@ -201,7 +201,7 @@ func (q *question) allowSeveral(ctx context.Context, count int64) (allowed []lim
 	switch {
 	case err == nil:
 		var d limit.Decision
-		r.fromRedis(&d, &reply, q.cost, lua.Take)
+		q.fromRedis(&d, &reply)
 		allowed, denied = q.endSeveral(d, reply.Fitted, count)
 		return allowed, denied, nil
 	case !r.limiter.outage(err):
@@ -239,7 +239,7 @@ func (q *question) goesToRedis() bool {
 	if r.lease != nil || r.config.countDenied || !s.Breaker.Closed() || s.Settling(r.inOutage) {
 		return false
 	}
-	return !r.remembered(new(limit.Decision), q.key.hash, r.limiter.now(), q.cost)
+	return !q.remembered(new(limit.Decision), r.limiter.now())
 }
 
 // oneByOne does the same as allowSeveral without a common trip. It stops after the first decision by
