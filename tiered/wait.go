@@ -127,7 +127,7 @@ func (q *line) askFor(ctx context.Context, w *waiter, count int64) {
 	var refunds sync.WaitGroup // at the same time, so that they share trips; Close waits for them
 	for _, d := range left {
 		refunds.Go(func() {
-			k := w.rule.limiter.key(w.key.said)
+			k := w.key
 			if err := w.rule.giveBack(context.WithoutCancel(ctx), &k, d.Granted, d.Granted, d.ChargedAt); err != nil {
 				w.rule.limiter.log.Warn("waited", "units granted to a call that no longer waits could not be given back", "error", err)
 			}
