@@ -46,15 +46,14 @@ func judge(quota int64, reply *remote.Reply, cost, count int64, operation int) r
 	judged := *reply
 	used := limit.MaxQuota - reply.Remaining
 	judged.Remaining = max(0, quota-used)
+	fit := min(reply.Granted, max(0, quota-(used-reply.Granted))) // units of this request that fit
 	switch operation {
 	case lua.Peek:
 		judged.Fitted = min(1, judged.Remaining/cost)
 	case lua.TakeUpTo:
-		judged.Granted = min(reply.Granted, max(0, quota-(used-reply.Granted)))
-		judged.Fitted = min(1, judged.Granted)
+		judged.Granted, judged.Fitted = fit, min(1, fit)
 	default:
-		before := used - reply.Granted
-		judged.Fitted = min(reply.Granted, max(0, quota-before)) / cost
+		judged.Fitted = fit / cost
 		judged.Granted = judged.Fitted * cost
 	}
 	if judged.Fitted >= count {
