@@ -28,7 +28,7 @@ func (r *Rule) cancelling(key *callKey, units int64) settlement {
 
 // settle makes a settlement now or, if Redis does not answer, later in the background.
 func (l *Limiter) settle(ctx context.Context, s settlement) {
-	if !s.recorded && s.used < s.units {
+	if s.used < s.units {
 		l.record(&s) // before asking Redis, so that the ledger may have less than Redis, but never more
 	}
 	if l.send(ctx, &s) {
