@@ -187,3 +187,18 @@ func TestDefaultsMayBeStated(t *testing.T) {
 		}
 	}
 }
+
+// A file's rule that the program puts in force itself stays when the file leaves it out.
+func TestARuleThatTheProgramHasTakenOverStays(t *testing.T) {
+	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix())
+	r, err := l.PrepareRule("r", limit.PerHour(5))
+	if err == nil {
+		err = errors.Join(l.PutInForceFrom("a file", r), l.PutInForce(r), l.PutInForceFrom("a file"))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := l.Rule("r", limit.PerHour(6)); !errors.Is(err, limit.ErrInvalidRule) {
+		t.Errorf("another rule of the name: %v", err)
+	}
+}

@@ -28,9 +28,13 @@ func (r *Rule) checkCall(ctx context.Context, key string, cost int64) error {
 	case cost < 1:
 		return fmt.Errorf("%w: the cost is %d, must be at least 1", limit.ErrInvalidCost, cost)
 	case cost > r.mostCost:
-		return fmt.Errorf("%w: cost %d, rule %q grants at most %d at once (%v, %v)", limit.ErrCostExceedsLimit, cost, r.name, r.mostCost, r.asked, plan.Candidate{Limit: r.limit, Algorithm: r.algorithm})
+		return r.tooMuch(cost, r.mostCost)
 	}
 	return ctx.Err()
+}
+
+func (r *Rule) tooMuch(cost, most int64) error {
+	return fmt.Errorf("%w: cost %d, rule %q grants at most %d at once (%v, %v)", limit.ErrCostExceedsLimit, cost, r.name, most, r.asked, plan.Candidate{Limit: r.limit, Algorithm: r.algorithm})
 }
 
 // checkSlots is check for calls that acquire slots.

@@ -19,7 +19,8 @@ import (
 // The decision's Used is the count. Redis counts the denied units; while the outage policy decides
 // without Redis, denied units are not counted. Remembered denials are not counted either; see
 // [DenialLife]. For several requests use [Limiter.AllowEach], because CountDenied cannot be combined with
-// all-or-none calls ([Limiter.AllowAll]). A call that waits ([Rule.Wait]) is counted at each attempt.
+// all-or-none calls ([Limiter.AllowAll]). A call that waits ([Rule.Wait]) is counted at each attempt, and
+// its cost must not exceed the limit.
 func CountDenied() RuleOption {
 	return func(c *ruleConfig) error {
 		c.countDenied = true

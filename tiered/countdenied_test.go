@@ -205,3 +205,22 @@ func TestCountDeniedUpTo(t *testing.T) {
 		}
 	}
 }
+
+// A cost above the limit is counted and denied, so waiting for it would never end.
+func TestNobodyWaitsForMoreThanTheLimitWithCountDenied(t *testing.T) {
+	clock := newVirtual()
+	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), VirtualClock(clock.now))
+	r := newRule(t, l, "r", limit.PerHour(5), Use(limit.FixedWindow()), CountDenied())
+	if d, err := r.Wait(t.Context(), "k", 6); !errors.Is(err, limit.ErrCostExceedsLimit) || d != (limit.Decision{}) {
+		t.Errorf("%+v, %v", d, err)
+	}
+	if d := mustAllow(t, r, "k", 5); !d.Allowed {
+		t.Errorf("%+v: the call that could not wait was charged", d)
+	}
+	if d := mustAllow(t, r, "k", 6); d.Allowed {
+		t.Errorf("%+v", d)
+	}
+	if invalid := l.Stats().Rules[0].Errors.Invalid; invalid != 1 {
+		t.Errorf("%d calls count as mistakes, want 1", invalid)
+	}
+}

@@ -91,7 +91,7 @@ func checkUsed(units int64) error {
 func (q *question) newHold(d *limit.Decision, err error, began int64) *Hold {
 	asked := q.key.hold
 	if err != nil || d.Granted == 0 {
-		if asked.unknown || remote.IsCallers(err) && remote.MayHaveRun(err) {
+		if asked.unknown || asked.asked && remote.IsCallers(err) && remote.MayHaveRun(err) {
 			q.giveUp()
 		}
 		return nil
@@ -119,6 +119,8 @@ func (q *question) giveUp() {
 // holding has the parameters, other than the cost, of a decision that holds units.
 type holding struct {
 	terms remote.Hold
+	// asked means that an entry with these terms was made, so that Redis may have been asked.
+	asked bool
 	// unknown means that the outage policy decided, and that Redis may hold the units nevertheless.
 	unknown bool
 	// granted is the Hold that is returned if units are granted. It is part of the holding so that both
@@ -136,7 +138,7 @@ func (h *holding) ask(e *remote.Entry) {
 	if h == nil {
 		return
 	}
-	e.Hold = &h.terms
+	e.Hold, h.asked = &h.terms, true
 	if e.Operation == lua.TakeUpTo {
 		e.Operation = lua.HoldUpTo
 	} else {

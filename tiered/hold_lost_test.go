@@ -233,3 +233,22 @@ func TestLaw12UnknownHoldsOfCallsThatFailAreGivenUp(t *testing.T) {
 	}
 	redistest.Eventually(t, "the units are given back", func() bool { return peek(t, r, "k").Remaining == 10 })
 }
+
+// Law 7: a hold whose context had ended before it was made has nothing to give up, since Redis was not asked. Clients
+// that disconnect cannot fill the queue of settlements.
+func TestLaw7HoldsThatWereNeverAskedForLeaveNothing(t *testing.T) {
+	t.Parallel()
+	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix())
+	r := newRule(t, l, "r", limit.PerHour(100))
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, _, err := r.Hold(ctx, "k", 1, time.Minute); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	if _, _, err := l.TakeAll(ctx, Request{Rule: r, Key: "k", Cost: 1, Hold: time.Minute}); !errors.Is(err, context.Canceled) {
+		t.Error(err)
+	}
+	if stats := l.Stats().Holds; stats != (HoldStats{}) {
+		t.Errorf("holds that nobody has asked for: %+v", stats)
+	}
+}

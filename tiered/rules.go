@@ -37,6 +37,7 @@ func (l *Limiter) PutInForce(rules ...*Rule) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, r := range rules {
+		r.sources = nil // the program's own, also if a source had put it in force
 		l.rules[r.name] = r
 	}
 	return nil

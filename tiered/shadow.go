@@ -26,10 +26,10 @@ import (
 // [plan.Candidate.Bytes]), and the time of one more decision per request. The sample is not secret: a
 // client that can choose keys can choose sampled ones.
 //
-// Shadow compares [Rule.Allow], [Rule.AllowN] and [Rule.Wait], while Redis decides. The log does not
-// count units that were charged or given back in other ways, so the numbers are wrong for rules with many
-// such units. The log is asked some milliseconds late. So decisions within that time after a change may
-// differ.
+// Shadow compares [Rule.Allow], [Rule.AllowN], [Rule.Wait] and [Limiter.AllowEach], while Redis decides.
+// The log does not count units that were charged or given back in other ways, so the numbers are wrong for
+// rules with many such units. The log is asked some milliseconds late. So decisions within that time after
+// a change may differ.
 func Shadow(part float64) RuleOption {
 	return option.Set(func(c *ruleConfig) { c.shadow = part },
 		part > 0 && part <= 1, "Shadow of %v, must be the part of the keys to compare, above 0 and up to 1", part)

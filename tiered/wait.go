@@ -33,6 +33,11 @@ func (r *Rule) Wait(ctx context.Context, key string, cost int64) (limit.Decision
 	if err := r.check(ctx, key, cost); err != nil || r.config.dryRun {
 		return r.AllowN(ctx, key, cost) // AllowN returns the error; a rule on a dry run never waits
 	}
+	if cost > r.capacity { // with CountDenied such a cost is valid, but never granted
+		err := r.tooMuch(cost, r.capacity)
+		r.count(key, nil, err)
+		return limit.Decision{}, err
+	}
 	w := r.newWaiter(ctx, key, cost)
 	return w.wait(remote.WithoutDecideBy(ctx)) // otherwise the time would also apply to the callers behind it
 }
