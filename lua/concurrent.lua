@@ -57,7 +57,7 @@ make[CONCURRENCY] = function()
   function slots.read(s)
     local raw = s.raw
     if #raw == PREFIX then
-      raw = pcall('GET', s.key)
+      raw = read('GET', s.key)
     end
     local size = #raw - HEADER
     if size <= 0 or size % SLOT_LINE > 0 or size > MOST_LINES * SLOT_LINE then

@@ -307,7 +307,7 @@ end
 
 -- Reads the number in a CHARGE's marker, 0 if there is no marker. Returns false if the value is not ours to read.
 local function read_marker(e)
-  local text = pcall('GET', e.marker)
+  local text = read('GET', e.marker)
   e.known = text and whole(text) or 0
   return not text or e.known > 0
 end

@@ -37,7 +37,7 @@ local function is_due(e, s)
   if s.holds then
     return s.first <= s.now
   end
-  local head = pcall('GETRANGE', e.holds, '0', decimal(HOLDS_HEAD - 1))
+  local head = read('GETRANGE', e.holds, '0', decimal(HOLDS_HEAD - 1))
   return type(head) == 'string' and #head == HOLDS_HEAD and unpack_time(head, 2) <= s.now
 end
 
@@ -46,7 +46,7 @@ local function read_holds(e, s)
   if s.holds then
     return true
   end
-  local raw = pcall('GET', e.holds)
+  local raw = read('GET', e.holds)
   if not raw then
     s.holds, s.first, s.last, s.lines = e.holds, LATEST, 0, ''
     return true

@@ -24,7 +24,7 @@ local LONGEST_LEASE = 1000000 -- µs
 -- reserve. So n processes that all want more get 1/(n+1) each, and when the limit is nearly used up, its last units
 -- are decided one by one.
 local function lend(e, s, rule)
-  local raw = pcall('GET', e.leases) or char(TAG_LEASES)
+  local raw = read('GET', e.leases) or char(TAG_LEASES)
   if type(raw) == 'table' or byte(raw, 1, 1) ~= TAG_LEASES or (#raw - 1) % LEASE_BYTES > 0 or #raw > 1 + MOST_LEASES * LEASE_BYTES then
     return 0 -- not ours, or of a later version, or damaged
   end

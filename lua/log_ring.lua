@@ -297,7 +297,7 @@ make[SLIDING_LOG] = function()
   -- written up to the new slot, or completely if it has no room. For a longer ring that has room, the slot and the
   -- fields in front are written in place.
   function ring.plain(key, cost, rule)
-    local raw, now, window = read_state(key), clock, rule.window
+    local raw, now, window = pcall('GETRANGE', key, '0', PREFIX_END), clock, rule.window
     seen_key, seen = key, raw
     if raw == '' and cost <= rule.quota then
       return write_plainly(key, cost, rule, width_for(window) - 4, '', 0, 0)

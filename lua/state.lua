@@ -4,8 +4,8 @@
 --
 --   takes  numbers
 --   gives  the names of tags, codes and answers; the clock and the packed argument (clock, virtual,
---          read_clock, packed, at, next_number); reading a state (new_state, read_state, open,
---          sound, keep_time, seen_key, seen) and writing one (put, begin_group, end_group; header,
+--          read_clock, packed, at, next_number); reading a state (new_state, read, open, sound,
+--          keep_time, seen_key, seen) and writing one (put, begin_group, end_group; header,
 --          store, expiry, expire, decimal); the algorithms (make, algorithm, made, code_of) and
 --          what a new algorithm inherits (inherit, group_size, since)
 --
@@ -38,7 +38,7 @@ local TAG_LEASES, TAG_HOLDS, TAG_SLOTS = 7, 8, 9
 -- The codes by which rules name algorithms.
 local SLIDING_LOG, SLIDING_COUNTER, GCRA, FIXED_WINDOW, SLIDING_LOG_ZSET, CONCURRENCY = 1, 2, 3, 4, 5, 6
 local NO_OFFSET = '\0\0\0\0\0\0\0'
-local PREFIX = 128 -- bytes read at first: most states are no longer
+local PREFIX, PREFIX_END = 128, '127' -- bytes read at first: most states are no longer
 
 -- Variables that are set at the beginning of each run.
 local packed, at -- the packed argument and the position in it; see frame.lua
@@ -113,18 +113,23 @@ local function new_state()
   }
 end
 
--- The first PREFIX bytes of a key's value, or a table if it is not a string.
-local function read_state(key)
-  return pcall('GETRANGE', key, '0', '127')
+-- Runs a command that reads. Returns its reply, or its error if that says that the value is of another type. Other
+-- errors, such as that of a right that the user does not have, are raised.
+local function read(...)
+  local reply = pcall(...)
+  if type(reply) == 'table' and reply.err and not find(reply.err, 'WRONGTYPE', 1, true) then
+    call(...) -- fails again
+  end
+  return reply
 end
 
 -- Reads a key's header into s. Returns false if the value is not ours.
 local function open(s, key)
   local raw
-  if key == seen_key then
+  if key == seen_key and type(seen) == 'string' then
     raw, seen_key = seen, nil
   else
-    raw = read_state(key)
+    raw = read('GETRANGE', key, '0', PREFIX_END)
   end
   s.key, s.raw, s.now = key, raw, clock
   s.charged, s.changed, s.inherited, s.is_zset, s.lasts = false, false, false, false, 0
@@ -136,8 +141,8 @@ local function open(s, key)
   elseif raw == '' then
     s.tag, s.newest, s.offset = 0, 0, 0
     return true
-  elseif type(raw) == 'table' then -- an error: another type
-    local first, marks = pcall('ZRANGE', key, '0', decimal(MARKS - 1), 'WITHSCORES'), {}
+  elseif type(raw) == 'table' then -- another type
+    local first, marks = read('ZRANGE', key, '0', decimal(MARKS - 1), 'WITHSCORES'), {}
     for i = 1, #first, 2 do
       marks[first[i]] = first[i + 1]
     end

@@ -122,6 +122,56 @@ func TestLaw3ARightThatIsMissedWithinTheScript(t *testing.T) {
 	}
 }
 
+// A right to read that is missing is an error of kind Auth, or not needed. It does not make a key look damaged, which
+// would tell the operator to reset it, and would be no reason for an outage.
+func TestAMissingRightToReadIsNoDamage(t *testing.T) {
+	t.Parallel()
+	client := redistest.Start(t).Client(t)
+	may := func(rights ...any) {
+		t.Helper()
+		if err := client.Do(t.Context(), append([]any{"ACL", "SETUSER", "default"}, rights...)...).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	script := NewScript(client)
+	slots, err := NewSlotsRule(limit.Concurrent(10), time.Minute, Holder{1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rules := map[string]*Rule{"slots": slots}
+	for _, a := range []limit.Algorithm{limit.SlidingLog(), limit.SlidingLogZSet(), limit.SlidingCounter(16, limit.Strict), limit.GCRA(), limit.FixedWindow()} {
+		rules[a.String()] = newRule(t, limit.PerMinute(100), a)
+	}
+	for name, r := range rules {
+		hold := &Hold{ID: 1, Life: time.Minute}
+		for what, e := range map[string]Entry{
+			"take": {Operation: lua.Take}, "peek": {Operation: lua.Peek}, "refund": {Operation: lua.Refund, Charged: 1},
+			"hold": {Operation: lua.Hold, Hold: hold}, "settle": {Operation: lua.Settle, Hold: hold},
+		} {
+			if e.Hold != nil && r == slots {
+				continue
+			}
+			for _, known := range []bool{false, true} {
+				e.Key, e.Rule, e.Cost = redistest.Prefix()+"k", r, 1
+				if known {
+					runAll(t, script, []Entry{{Key: e.Key, Rule: r, Cost: 1}})
+				}
+				may("-get", "-getrange", "-zrange")
+				_, err := script.Run(t.Context(), []Entry{e}, 0)
+				may("-get", "+getrange", "+zrange")
+				replies, errGet := script.Run(t.Context(), []Entry{e}, 0)
+				may("+get")
+				if err == nil || KindOf(err) != Auth {
+					t.Errorf("%s, %s of a key that exists: %v, without any right to read: %v", name, what, known, err)
+				}
+				if errGet != nil && KindOf(errGet) != Auth || errGet == nil && (replies[0].Err != nil || replies[0].Status == Unreadable) {
+					t.Errorf("%s, %s of a key that exists: %v, without the right to GET: %+v, %v", name, what, known, replies, errGet)
+				}
+			}
+		}
+	}
+}
+
 // decisionError makes one decision, which must fail within the given time, and returns its error.
 func decisionError(t *testing.T, client redis.UniversalClient, within time.Duration) error {
 	t.Helper()
