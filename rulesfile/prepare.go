@@ -43,12 +43,22 @@ func (r *Rules) prepare(s *spec, f *file, p *problems) (*terms, error) {
 }
 
 func withLimit(rule *tiered.Rule, l placedLimit, p *problems) *tiered.Rule {
+	if !sameCalls(rule.Limit(), l.limit) {
+		p.addf(l.at, "%v cannot be the limit of a plan or key of rule %q, whose limit is %v: "+notTheSameCalls, l.limit, rule.Name(), rule.Limit())
+		return nil
+	}
 	other, err := rule.WithLimit(l.limit)
 	if err != nil {
 		p.add(l.at, err)
 	}
 	return other
 }
+
+// sameCalls reports whether a program makes the same calls under both limits. Every call of the kind for the other
+// limit would be an error.
+func sameCalls(a, b limit.Limit) bool { return a.IsConcurrent() == b.IsConcurrent() }
+
+const notTheSameCalls = "units of a concurrency limit are given back, those of other limits are used up; make two rules of them"
 
 // culprit returns the place of the setting that the limiter refuses in a rule, or the place of the rule
 // if it refuses only a combination.

@@ -159,8 +159,11 @@ func (r *Rules) putInForce(seen sighting) (int, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, name := range r.used {
-		if next[name] == nil {
+		switch now, then := (*r.inForce.Load())[name], next[name]; {
+		case then == nil:
 			p.addf(file.at, "rule %q is missing, but the program uses it; to stop enforcing it, keep it with dry_run: true", name)
+		case !sameCalls(now.rule.Limit(), then.rule.Limit()):
+			p.addf(file.place(name), "rule %q cannot become %v while a program uses it as %v: "+notTheSameCalls, name, then.rule.Limit(), now.rule.Limit())
 		}
 	}
 	if err := p.err(); err != nil {

@@ -107,6 +107,15 @@ func TestUsedRulesStay(t *testing.T) {
 		t.Errorf("%v", got)
 	}
 	rule(t, rules, "more")
+	f.write("rules: {used: {limit: 40/1h}, more: {concurrent: 2}, unused: {limit: 1/s}}")
+	want = f.path + `:1:31: rule "more" cannot become 2/concurrent while a program uses it as 1/1s: ` + notTheSameCalls
+	if err := rules.Reload(); err == nil || err.Error() != want {
+		t.Errorf("%v, want %s", err, want)
+	}
+	f.write("rules: {used: {limit: 40/1h}, more: {limit: 2/s}, unused: {limit: 1/s}, other: {concurrent: 2}}")
+	must(t, rules.Reload())
+	f.write("rules: {used: {limit: 40/1h}, more: {limit: 2/s}, unused: {limit: 1/s}, other: {limit: 2/s}}")
+	must(t, rules.Reload())
 	if _, err := rules.Rule("none"); !errors.Is(err, limit.ErrInvalidRule) {
 		t.Errorf("%v", err)
 	}
