@@ -13,7 +13,7 @@ import (
 
 // DryRun lets the rule decide and charge as usual, but never deny, to show what a limit would do before
 // it is enforced. This is also called shadow mode ([Shadow] is something different: it compares
-// algorithms). Every decision is Allowed, and its fields DryRun and WouldDeny say what it would have
+// algorithms). Every decision that the rule is asked for is Allowed, and its fields DryRun and WouldDeny say what it would have
 // been; see [limit.Decision]. Metrics count the outcomes would_allow and would_deny in place of allowed
 // and denied. Calls that decide return no errors because of the rule: errors are only counted, and the
 // request is allowed without a charge. Calls that decide nothing do return errors, for example
@@ -22,7 +22,7 @@ import (
 // In [Limiter.AllowAll] and [Limiter.TakeAll] the other rules are charged all or none, as if the rule on
 // a dry run were not there. If they grant, the rule on a dry run is asked after them, within the same
 // deadline, and charged by itself if the cost fits. If they deny, it is not asked, because the request
-// does not happen. It does not count toward [MaxTogether] there.
+// does not happen: its decision is HeldBack, and not counted. It does not count toward [MaxTogether] there.
 //
 // Instances of a fleet may differ in this option; all of them charge the same counts.
 func DryRun() RuleOption {

@@ -41,6 +41,10 @@ func (r *Rule) Peek(ctx context.Context, key string, cost int64) (d limit.Decisi
 // should. A sliding counter and a fixed window give back units of the sub-window in which they were
 // charged. GCRA gives back what is left of the charge's own debt, which shrinks with time.
 //
+// Units of a decision that was made without Redis are taken off what this instance still has to charge
+// for the key. If the decision will never be charged, because Redis's answer was lost, other requests'
+// units are taken off instead.
+//
 // Do not refund units that were charged before the key was reset or before the rule's limit was changed:
 // other requests' units may then be given back instead.
 //

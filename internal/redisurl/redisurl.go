@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"net"
+	"net/netip"
 	"net/url"
 	"reflect"
 	"slices"
@@ -88,11 +89,22 @@ func Parse(text string) (options *redis.UniversalOptions, shown string, err erro
 	if err != nil || options.DB < 0 || scheme != "unix" && strings.Contains(strings.Join(options.Addrs, ""), "@") {
 		return nil, "", ErrUnreadable
 	}
+	if scheme != "unix" && slices.ContainsFunc(options.Addrs, hasSeveralPorts) {
+		return nil, "", ErrUnreadable
+	}
 	if scheme != "unix" && slices.ContainsFunc(options.Addrs, hasNoPort) {
 		return nil, "", ErrPort
 	}
 	shown = fmt.Sprintf("%s://%s/%d", scheme, strings.Join(options.Addrs, ","), options.DB)
 	return options, shown, nil
+}
+
+// hasSeveralPorts reports whether a host contains a colon and is no IPv6 address. Parsers take all but the last port
+// of host:6379:1 for a part of the host.
+func hasSeveralPorts(addr string) bool {
+	host, _, err := net.SplitHostPort(addr)
+	_, invalid := netip.ParseAddr(host)
+	return err == nil && strings.Contains(host, ":") && invalid != nil
 }
 
 // hasNoPort reports whether the port is a number that is 0 or too large. The name of a port is left to

@@ -19,6 +19,7 @@ func TestParse(t *testing.T) {
 	}{
 		"redis://127.0.0.1:6379":                                          {shown: "redis://127.0.0.1:6379/0", addrs: []string{"127.0.0.1:6379"}},
 		"redis://u:s3cret@[::1]:7000/3?pool_size=7":                       {shown: "redis://[::1]:7000/3", addrs: []string{"[::1]:7000"}, pool: 7},
+		"redis://[fe80::1%25eth0]:7000":                                   {shown: "redis://[fe80::1%eth0]:7000/0", addrs: []string{"[fe80::1%eth0]:7000"}},
 		"rediss://u:s3cret@cache.example":                                 {shown: "rediss://cache.example:6379/0", addrs: []string{"cache.example:6379"}, tls: true},
 		"unix://u:s3cret@/run/redis.sock?db=2":                            {shown: "unix:///run/redis.sock/2", addrs: []string{"/run/redis.sock"}},
 		"rediss://u:s3cret@a:1?addr=b:2&addr=c:3":                         {shown: "rediss://a:1,b:2,c:3/0", addrs: []string{"a:1", "b:2", "c:3"}, cluster: true, tls: true},
@@ -84,6 +85,8 @@ func TestMistakesShowNoPassword(t *testing.T) {
 		"redis://u:s3cret@a:26379?master_name=":                        ErrUnreadable,
 		"redis://u:s3cret@a:26379?master_name=&addr=b:26379":           ErrUnreadable,
 		"redis://u:s3cret@a/-1":                                        ErrUnreadable,
+		"redis://u:s3cret@127.0.0.1:6379:1/":                           ErrUnreadable,
+		"redis://u:s3cret@a:6379:1?addr=b:1":                           ErrUnreadable,
 		"unix://u:s3cret@/run/redis.sock?db=-1":                        ErrUnreadable,
 		"unix://u:s3cret@":                                             ErrUnreadable,
 	} {
