@@ -216,6 +216,25 @@ func TestTop(t *testing.T) {
 	says(t, []string{"top", "-redis", server.URL(), "long"}, "a long key, with hash \"%#")
 }
 
+// Units of a key with a longer window of its own are listed although the rule's window is over.
+func TestTopOfKeysWithLimitsOfTheirOwn(t *testing.T) {
+	server := redistest.Start(t)
+	limiter := newLimiter(t, server.Client(t))
+	for _, a := range []limit.Algorithm{limit.SlidingLog(), limit.FixedWindow()} {
+		path := filepath.Join(t.TempDir(), "rules.yaml")
+		text := fmt.Sprintf("rules: {%s: {limit: 60/1ms, algorithm: %s, keys: {vip: 500/8784h}}}", a.Name(), a.Name())
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		rule, err := limiter.MustRule(a.Name(), limit.Per(60, time.Millisecond), tiered.Use(a)).WithLimit(limit.Per(500, limit.MaxWindow))
+		if err != nil {
+			t.Fatal(err)
+		}
+		charge(t, rule, "vip", 7)
+		says(t, []string{"top", "-redis", server.URL(), "-rules", path, a.Name()}, "1 key\n", `7 500 "vip"`)
+	}
+}
+
 // For a concurrency limit, top lists the held units, even if the rule once had a rate.
 func TestTopOfWhatIsInFlight(t *testing.T) {
 	server := redistest.Start(t)

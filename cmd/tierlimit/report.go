@@ -54,7 +54,7 @@ func parseReportFlags(args []string, stdout io.Writer) (reportFlags, error) {
 		f.load = &load
 		return err
 	})
-	set.IntVar(&f.requests, "requests", 100_000, "about how many `requests` a made-up load has")
+	set.IntVar(&f.requests, "requests", defaultRequests, "about how many `requests` a made-up load has")
 	needFlags(set, &f.need)
 	partFlag(set, "wrong", "need: at most this `part` of the requests decided unlike the exact log, as 0.001 or 0.1%", func(most float64) { f.wrong = &most })
 	partFlag(set, "find", "propose limits that would have affected at most this `part` of keys or requests, as 0.01 or 1%", func(most float64) { f.find = &most })
@@ -67,12 +67,21 @@ func parseReportFlags(args []string, stdout io.Writer) (reportFlags, error) {
 	return f, f.check()
 }
 
+const (
+	defaultRequests = 100_000
+	mostRequests    = 100_000_000
+	// mostOver is how many times as many requests as asked for a load may have.
+	mostOver = 10
+)
+
 func (f *reportFlags) check() error {
 	switch {
 	case f.load != nil && f.file != "":
 		return usageError{fmt.Errorf("both -load %s and the log %s are given: give only one of them", f.load.Name, f.file)}
-	case f.requests < 1 || f.requests > 100_000_000:
+	case f.requests < 1 || f.requests > mostRequests:
 		return usageError{fmt.Errorf("-requests %d: must be between 1 and 100,000,000", f.requests)}
+	case f.load != nil && f.load.Least(f.limit.Quota()) > mostOver*int64(max(f.requests, defaultRequests)):
+		return usageError{fmt.Errorf("-load %s sends the whole limit, which under %v is about %d requests: take a smaller limit, or raise -requests", f.load.Name, f.limit, f.load.Least(f.limit.Quota()))}
 	case f.find != nil && !(*f.find >= 0 && *f.find <= 1):
 		return usageError{fmt.Errorf("-find %v: must be between 0 and 1, or between 0%% and 100%%", *f.find)}
 	case f.wrong != nil && !(*f.wrong >= 0 && *f.wrong <= 1):

@@ -81,6 +81,16 @@ func TestReportOfEveryLoad(t *testing.T) {
 	}
 }
 
+// Some loads send the whole limit, however many requests are asked for.
+func TestReportOfALoadThatIsTooLarge(t *testing.T) {
+	for _, load := range []string{"boundary", "adversary"} {
+		_, _, err := command(t, nil, "report", "-load", load, "-requests", "5000", "-limit", "1000000000/1h")
+		if err == nil || !strings.Contains(err.Error(), "-load "+load+" sends the whole limit") {
+			t.Errorf("%s: %v", load, err)
+		}
+	}
+}
+
 // Keys are untrusted: text that clients send does not become markup of the page.
 func TestReportEscapesKeys(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "access.log")

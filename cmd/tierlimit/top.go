@@ -78,8 +78,7 @@ func runTop(ctx context.Context, args []string, stdout, stderr io.Writer) error 
 		defer file.close()
 		limitOf = func(key string) (limit.Limit, error) { return file.limitOf(f.rule, key) }
 	}
-	most, err := limitOf("")
-	if err != nil {
+	if _, err := limitOf(""); err != nil { // the file has no such rule
 		return err
 	}
 	client, err := f.connect(stderr)
@@ -87,18 +86,18 @@ func runTop(ctx context.Context, args []string, stdout, stderr io.Writer) error 
 		return err
 	}
 	defer client.Close()
-	walk := &walk{flags: f, window: windowOf(most), until: time.Now().Add(f.within)}
+	walk := &walk{flags: f, limitOf: limitOf, until: time.Now().Add(f.within)}
 	if err := walk.all(ctx, client); err != nil {
 		return fmt.Errorf("walking over the keys: %w", explained(err))
 	}
-	return walk.print(stdout, limitOf)
+	return walk.print(stdout)
 }
 
 // walk is one walk over a Redis.
 type walk struct {
-	flags  topFlags
-	window int64 // window of the rule, in µs; 0 if not known
-	until  time.Time
+	flags   topFlags
+	limitOf func(key string) (limit.Limit, error)
+	until   time.Time
 
 	seen, ofRule int
 	unread       int
@@ -157,15 +156,21 @@ func (w *walk) node(ctx context.Context, node redis.Cmdable) error {
 func (w *walk) read(ctx context.Context, node redis.Cmdable, page []string) error {
 	var keys []string
 	var users []remote.UserKey
+	var windows []int64 // of the keys, in µs; 0 if not known
 	for _, key := range page {
 		if user, ok := w.flags.keyspace.UserKeyOf(key, w.flags.rule); ok {
-			keys, users = append(keys, key), append(users, user)
+			said, _ := user.Said()
+			l, err := w.limitOf(said)
+			if err != nil {
+				return err
+			}
+			keys, users, windows = append(keys, key), append(users, user), append(windows, windowOf(l))
 		}
 	}
 	if len(keys) == 0 {
 		return nil
 	}
-	results, err := state.ReadAll(ctx, node, keys, w.window)
+	results, err := state.ReadAll(ctx, node, keys, windows)
 	if err != nil {
 		return err
 	}
@@ -189,7 +194,7 @@ func (w *walk) read(ctx context.Context, node redis.Cmdable, page []string) erro
 	return nil
 }
 
-func (w *walk) print(out io.Writer, limitOf func(string) (limit.Limit, error)) error {
+func (w *walk) print(out io.Writer) error {
 	fmt.Fprintf(out, "rule %q: %s", w.flags.rule, page.Count(w.ofRule, "key"))
 	if w.stopped != "" {
 		fmt.Fprintf(out, "; stopped %s, so there may be more, and fuller ones", w.stopped)
@@ -211,7 +216,7 @@ func (w *walk) print(out io.Writer, limitOf func(string) (limit.Limit, error)) e
 			key = "a long key, with hash " + key
 		}
 		of := "-"
-		l, err := limitOf(said)
+		l, err := w.limitOf(said)
 		if err != nil {
 			return err
 		}

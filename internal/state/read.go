@@ -26,15 +26,16 @@ type Result struct {
 
 // Read reads a key with plain commands that change nothing. window is as for [Decode].
 func Read(ctx context.Context, node redis.Cmdable, key string, window int64) (Key, error) {
-	all, err := ReadAll(ctx, node, []string{key}, window)
+	all, err := ReadAll(ctx, node, []string{key}, []int64{window})
 	if err != nil {
 		return Key{}, err
 	}
 	return all[0].Key, all[0].Err
 }
 
-// ReadAll reads keys in one trip; each sorted set takes another trip. The error is that of the trip.
-func ReadAll(ctx context.Context, node redis.Cmdable, keys []string, window int64) ([]Result, error) {
+// ReadAll reads keys in one trip; each sorted set takes another trip. windows has a window for each key, as
+// for [Decode]. The error is that of the trip.
+func ReadAll(ctx context.Context, node redis.Cmdable, keys []string, windows []int64) ([]Result, error) {
 	pipe := node.Pipeline()
 	clock, texts, lives := pipe.Time(ctx), make([]*redis.StringCmd, len(keys)), make([]*redis.DurationCmd, len(keys))
 	for i, key := range keys {
@@ -52,7 +53,7 @@ func ReadAll(ctx context.Context, node redis.Cmdable, keys []string, window int6
 	results := make([]Result, len(keys))
 	for i, key := range keys {
 		results[i] = Result{Key: Key{Clock: clock.Val().UnixMicro(), Expires: lives[i].Val()}}
-		results[i].Err = cmp.Or(results[i].read(ctx, node, key, texts[i], window), lives[i].Err())
+		results[i].Err = cmp.Or(results[i].read(ctx, node, key, texts[i], windows[i]), lives[i].Err())
 	}
 	return results, nil
 }

@@ -86,13 +86,14 @@ func parseHAProxy(line []byte) (Request, bool) {
 	if wrong.what != "" || at.Unix() >= lastSecond || !addressed {
 		return Request{}, false
 	}
+	sized := func(word string) int64 { return max(0, digits([]byte(strings.TrimPrefix(word, "+")))) } // + with option logasap
 	switch timers := strings.Count(words[2], "/") + 1; {
 	case timers < 3: // a message
 		return Request{}, false
 	case timers < 5: // option tcplog, which has no status
-		return Request{Time: at, Host: client, Bytes: max(0, digits([]byte(words[3])))}, true
+		return Request{Time: at, Host: client, Bytes: sized(words[3])}, true
 	}
-	r := Request{Time: at, Host: client, Status: int(min(999, max(0, digits([]byte(words[3]))))), Bytes: max(0, digits([]byte(words[4])))}
+	r := Request{Time: at, Host: client, Status: int(min(999, max(0, digits([]byte(words[3]))))), Bytes: sized(words[4])}
 	if _, request, ok := strings.Cut(rest, `"`); ok {
 		r.Method, r.Path = splitRequest(strings.TrimSuffix(request, `"`))
 		r.Path = strings.Trim(withoutOrigin(r.Path), " ") // HTTP/2 has whole URLs

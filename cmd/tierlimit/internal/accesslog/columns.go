@@ -86,8 +86,10 @@ func (c columns) parse(line []byte) (r Request, f fault, ok bool) {
 	for i, name := range c.names {
 		of = append(of, field{name: []byte(name), value: []byte(strings.TrimSpace(values[i])), plain: true})
 	}
-	if day := of.text("date"); day != "" { // combined with the time of day
-		of = append(of, field{name: []byte("time"), value: []byte(day + "T" + of.text("time")), plain: true})
+	if day, clock := of.text("date"), of.text("time"); day != "" {
+		if at, whole := parseStamp(clock); !whole || at.Year() < 1980 { // combined with the time of day
+			of = append(of, field{name: []byte("time"), value: []byte(day + "T" + clock), plain: true})
+		}
 	}
 	r, f = of.request()
 	if f.what == noJSONTime {

@@ -47,7 +47,7 @@ func (f fields) request() (Request, fault) {
 		r.Method, r.Path = splitRequest(f.text("request")) // nginx's variable
 	}
 	if strings.Contains(r.Method, " ") || strings.Contains(r.Path, "\n") {
-		return Request{}, fault{what: badJSON}
+		return Request{}, fault{what: badMethod}
 	}
 	if _, said := f.find("cost"); said {
 		if r.Cost = f.number("cost"); r.Cost < 1 {

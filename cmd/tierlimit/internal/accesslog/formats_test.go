@@ -107,23 +107,28 @@ func TestFormatsOfOthers(t *testing.T) {
 		"Fluent Bit, parsed":        {`{"date":1795348800.5,"remote":"10.0.0.1","host":"-","user":"-","path":"/a","code":"200","size":"7"}`, Request{Time: half.Time, Host: "10.0.0.1", User: "-", Path: "/a", Bytes: 7}},
 
 		// These collect lines. The time and the host beside a line are the collector's.
-		"Filebeat":          {`{"@timestamp":"2026-11-22T12:00:01.500Z","host":{"name":"web1"},"message":` + strconv.Quote(clf) + `}`, get},
-		"Filebeat, JSON":    {`{"@timestamp":"2026-11-22T12:00:01.500Z","stream":"stdout","message":"{\"ts\":1795348800.5,\"key\":\"k\"}"}`, Request{Time: half.Time, Host: "k"}},
-		"Vector":            {`{"file":"/x","host":"web1","message":` + strconv.Quote(clf) + `,"source_type":"file","timestamp":"2026-11-22T12:00:01.5Z"}`, get},
-		"Fluent Bit":        {`{"date":1795348801.5,"log":` + strconv.Quote(clf) + `}`, get},
-		"Vector, parsed":    {`{"host":"10.0.0.1","message":"GET /a","path":"/a","source_type":"file","timestamp":"2026-11-22T12:00:00.5Z"}`, Request{Time: half.Time, Host: "10.0.0.1", Path: "/a"}},
-		"Loki":              {`{"labels":{"app":"x"},"line":` + strconv.Quote(clf) + `,"timestamp":"2026-11-22T12:00:01.5Z"}`, get},
-		"Google's GKE":      {`{"textPayload":` + strconv.Quote(clf) + `,"timestamp":"2026-11-22T12:00:01.5Z"}`, get},
-		"a payload":         {`{"time":1795348800.5,"ip":"10.0.0.1","message":"{\"date\":\"2026-11-22T12:00:00Z\",\"order\":7}"}`, Request{Time: half.Time, Host: "10.0.0.1"}},
-		"a message":         {`{"time":1795348800.5,"ip":"10.0.0.1","message":"in [x] \"y\""}`, Request{Time: half.Time, Host: "10.0.0.1"}},
-		"a duration":        {`{"time":0.123,"remote_addr":"10.0.0.1","timestamp":"2026-11-22T12:00:00.5Z"}`, Request{Time: half.Time, Host: "10.0.0.1"}},
-		"forwarded":         {`{"time":1795348800.5,"client_ip":"10.0.0.1, 10.0.0.9"}`, Request{Time: half.Time, Host: "10.0.0.1"}},
-		"CSV of PostgreSQL": {"time,user_id\n2026-11-22 13:00:00.5+01,17", Request{Time: half.Time, Host: "-", User: "17"}},
-		"NULs":              {strings.Repeat("\x00", 5000) + clf, get},
+		"Filebeat":                {`{"@timestamp":"2026-11-22T12:00:01.500Z","host":{"name":"web1"},"message":` + strconv.Quote(clf) + `}`, get},
+		"Filebeat, JSON":          {`{"@timestamp":"2026-11-22T12:00:01.500Z","stream":"stdout","message":"{\"ts\":1795348800.5,\"key\":\"k\"}"}`, Request{Time: half.Time, Host: "k"}},
+		"Vector":                  {`{"file":"/x","host":"web1","message":` + strconv.Quote(clf) + `,"source_type":"file","timestamp":"2026-11-22T12:00:01.5Z"}`, get},
+		"Fluent Bit":              {`{"date":1795348801.5,"log":` + strconv.Quote(clf) + `}`, get},
+		"Vector, parsed":          {`{"host":"10.0.0.1","message":"GET /a","path":"/a","source_type":"file","timestamp":"2026-11-22T12:00:00.5Z"}`, Request{Time: half.Time, Host: "10.0.0.1", Path: "/a"}},
+		"Loki":                    {`{"labels":{"app":"x"},"line":` + strconv.Quote(clf) + `,"timestamp":"2026-11-22T12:00:01.5Z"}`, get},
+		"Google's GKE":            {`{"textPayload":` + strconv.Quote(clf) + `,"timestamp":"2026-11-22T12:00:01.5Z"}`, get},
+		"GKE, JSON":               {`{"jsonPayload":{"ip":"10.0.0.1","path":"/a"},"timestamp":"2026-11-22T12:00:00.5Z"}`, Request{Time: half.Time, Host: "10.0.0.1", Path: "/a"}},
+		"JSON behind a time":      {`2026-11-22T12:00:01.5Z {"time":"2026-11-22T12:00:00.5Z","ip":"10.0.0.1"}`, Request{Time: half.Time, Host: "10.0.0.1"}},
+		"HAProxy, option logasap": {`10.0.0.1:33317 [22/Nov/2026:12:00:00.500] in static/srv1 10/0/30/69/+109 200 +2750 - - ---- 1/1/1/1/0 0/0 "GET /a HTTP/1.1"`, Request{Time: half.Time, Host: "10.0.0.1", Method: "GET", Path: "/a", Status: 200, Bytes: 2750}},
+		"a payload":               {`{"time":1795348800.5,"ip":"10.0.0.1","message":"{\"date\":\"2026-11-22T12:00:00Z\",\"order\":7}"}`, Request{Time: half.Time, Host: "10.0.0.1"}},
+		"a message":               {`{"time":1795348800.5,"ip":"10.0.0.1","message":"in [x] \"y\""}`, Request{Time: half.Time, Host: "10.0.0.1"}},
+		"a duration":              {`{"time":0.123,"remote_addr":"10.0.0.1","timestamp":"2026-11-22T12:00:00.5Z"}`, Request{Time: half.Time, Host: "10.0.0.1"}},
+		"forwarded":               {`{"time":1795348800.5,"client_ip":"10.0.0.1, 10.0.0.9"}`, Request{Time: half.Time, Host: "10.0.0.1"}},
+		"CSV of PostgreSQL":       {"time,user_id\n2026-11-22 13:00:00.5+01,17", Request{Time: half.Time, Host: "-", User: "17"}},
+		"NULs":                    {strings.Repeat("\x00", 5000) + clf, get},
 
 		"CSV":                       {"time,client,path\n2026-11-22T12:00:00Z,10.0.0.1,/a", Request{Time: at, Host: "10.0.0.1", Path: "/a"}},
 		"CSV as spreadsheets do":    {"Time;Client IP;Path\r\n2026-11-22 12:00:00;10.0.0.1;\"/a;\"\"b\"\"\"\r\n", Request{Time: at, Host: "10.0.0.1", Path: `/a;"b"`}},
 		"CSV with a date":           {"date,time,user_id,cost\n2026-11-22,12:00:00.5,17,3", Request{Time: half.Time, Host: "-", User: "17", Cost: 3}},
+		"CSV with a partition":      {"date,time,ip\n2026-11-22,2026-11-22T12:00:00Z,10.0.0.1", Request{Time: at, Host: "10.0.0.1"}},
+		"tabs, the last empty":      {"time\tip\tpath\tuser\n2026-11-22T12:00:00Z\t10.0.0.1\t/a\t", Request{Time: at, Host: "10.0.0.1", Path: "/a"}},
 		"tabs with a header":        {"ts\tkey\n1795348800\tuser 17", Request{Time: at, Host: "user 17"}},
 		"an array":                  {`[{"time":1795348800,"key":"}"}]`, Request{Time: at, Host: "}"}},
 		"an object over many lines": {"{\n  \"time\": 1795348800,\n  \"request\": {\"client_ip\": \"10.0.0.1\"}\n}\n", Request{Time: at, Host: "10.0.0.1"}},
@@ -175,5 +180,9 @@ func TestBadObjects(t *testing.T) {
 	}
 	if _, err := log.Read(); !errors.Is(err, io.EOF) {
 		t.Error(err)
+	}
+	log, requests, err = readAll(t, strings.NewReader("[\n{\"time\":1795348800,\"key\":\"a},\n{\"time\":1795348801,\"key\":\"b\"},\n{\"time\":1795348802,\"key\":\"c\"}\n]\n"))
+	if err != nil || len(requests) != 2 || requests[0].Host != "b" || log.BadLines() != 1 {
+		t.Errorf("a string that is not closed: %v, %+v, %d bad", err, requests, log.BadLines())
 	}
 }

@@ -58,7 +58,7 @@ func (l *lines) nextObject() (object []byte, whole bool, err error) {
 		case c == '}':
 			depth--
 		}
-		if depth == 0 {
+		if depth == 0 || quoted && c == '\n' { // a string has no line end: it was not closed, and the next object begins anew
 			l.read++
 			return l.object, length <= maxLine, nil
 		}

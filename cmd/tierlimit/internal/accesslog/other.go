@@ -14,6 +14,7 @@ const (
 	badJSON      = "begins like JSON, but is not a JSON object"
 	noJSONTime   = `the JSON has no "time", or none like 2006-01-02T15:04:05Z or seconds since 1970`
 	noColumnTime = `the columns that the header names have no time, or none like 2006-01-02T15:04:05Z or seconds since 1970`
+	badMethod    = "the method has a space, or the path a line end"
 	badCost      = "the cost is not a whole number of at least 1"
 )
 
@@ -23,6 +24,9 @@ func parseAny(line []byte) (Request, fault) {
 		return parseJSON(object)
 	}
 	if !bytes.Contains(line, []byte(`] "`)) {
+		if r, ok := parseBehind(line); ok { // before parsePlain, which would take JSON without spaces for a key
+			return r, fault{}
+		}
 		if r, f, ok := parsePlain(line); ok {
 			return r, f
 		}
@@ -154,6 +158,9 @@ func parseJSON(line []byte) (Request, fault) {
 	}
 	var room [32]field
 	object := scanObject(room[:0], line)
+	if payload, ok := object.find("jsonPayload"); ok && payload.value[0] == '{' { // of Google's, which keeps the time outside
+		object = scanObject(object, payload.value)
+	}
 	if inner, only := innerLine(object); inner != nil {
 		if r, f := parseAny(inner); only || f.what == "" && r.Host != "-" {
 			return r, f

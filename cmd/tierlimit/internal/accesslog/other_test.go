@@ -69,9 +69,15 @@ func TestOtherFormats(t *testing.T) {
 			Time: at, Host: "intranet", User: "bob", Method: "GET", Path: "/", Status: 200, Bytes: 1},
 		`<190>1 2026-11-22T12:00:00Z web1.example.org nginx 811 - - 10.0.0.1 - - [22/Nov/2026:12:00:00 +0000] "GET / HTTP/1.1" 200 1`: {
 			Time: at, Host: "10.0.0.1", Method: "GET", Path: "/", Status: 200, Bytes: 1},
+		`<30>1 2026-11-22T12:00:00Z box nginx:1.25/web 2222 nginx:1.25/web - 10.0.0.1 - bob [22/Nov/2026:12:00:00 +0000] "GET / HTTP/1.1" 200 1`: {
+			Time: at, Host: "10.0.0.1", User: "bob", Method: "GET", Path: "/", Status: 200, Bytes: 1},
+		`<30>1 2026-11-22T12:00:00Z box nginx.service - - - 2001:db8::1 - - [22/Nov/2026:12:00:00 +0000] "GET / HTTP/1.1" 200 1`: {
+			Time: at, Host: "2001:db8::1", Method: "GET", Path: "/", Status: 200, Bytes: 1},
 		`web_1  | 10.0.0.1 - - [22/Nov/2026:12:00:00 +0000] "GET / HTTP/1.1" 200 1`: {
 			Time: at, Host: "10.0.0.1", Method: "GET", Path: "/", Status: 200, Bytes: 1},
 		// A client may choose its user name, but the name must not change the host.
+		`www.example.org - a 10.9.9.9 - b [22/Nov/2026:12:00:00 +0000] "GET / HTTP/1.1" 200 1`: {
+			Time: at, Host: "www.example.org", User: "a 10.9.9.9 - b", Method: "GET", Path: "/", Status: 200, Bytes: 1},
 		`h - a 10.9.9.9 - b [22/Nov/2026:12:00:00 +0000] "GET / HTTP/1.1" 200 1`: {
 			Time: at, Host: "h", User: "a 10.9.9.9 - b", Method: "GET", Path: "/", Status: 200, Bytes: 1},
 		`{"@timestamp":"2026-11-22T12:00:00Z","remote_addr":"::1","remote_user":"bob","request_method":"GET","uri":"/a b?c","status":200,"body_bytes_sent":"51"}`: {
@@ -88,26 +94,27 @@ func TestOtherFormats(t *testing.T) {
 		}
 	}
 	for line, cause := range map[string]string{
-		"2026-11-22T12:00:00Z alice 0":      badCost,
-		"2026-11-22T12:00:00Z alice -3":     badCost,
-		"2026-11-22T12:00:00Z alice 1 more": noTime,
-		"2026-11-22 12:00:00 alice 1 more":  noTime,
-		"2026-11-22 12:00:00 alice 0":       badCost,
-		"2026-11-22 alice 3":                noTime,
-		"yesterday alice":                   noTime,
-		"NaN alice":                         noTime,
-		"1e300 alice":                       noTime,
-		"{not json":                         badJSON,
-		`{"time":1795348800} {"time":1}`:    badJSON,
-		`{"host":"h"}`:                      noJSONTime,
-		`{"time":"noon","host":"h"}`:        noJSONTime,
-		`{"time":50000000000,"host":"h"}`:   noJSONTime, // between the ranges of seconds and milliseconds
-		"9000000000 alice":                  noTime,
-		"9000000000000 alice":               noTime,
-		"2255-03-14T16:00:00Z alice":        noTime,
-		"2026-11-22T12:00:00Z,alice":        noTime,
-		`{"time":1795348800,"cost":0}`:      badCost,
-		`{"time":1795348800,"cost":1.5}`:    badCost,
+		"2026-11-22T12:00:00Z alice 0":       badCost,
+		"2026-11-22T12:00:00Z alice -3":      badCost,
+		"2026-11-22T12:00:00Z alice 1 more":  noTime,
+		"2026-11-22 12:00:00 alice 1 more":   noTime,
+		"2026-11-22 12:00:00 alice 0":        badCost,
+		"2026-11-22 alice 3":                 noTime,
+		"yesterday alice":                    noTime,
+		"NaN alice":                          noTime,
+		"1e300 alice":                        noTime,
+		"{not json":                          badJSON,
+		`{"time":1795348800} {"time":1}`:     badJSON,
+		`{"host":"h"}`:                       noJSONTime,
+		`{"time":"noon","host":"h"}`:         noJSONTime,
+		`{"time":50000000000,"host":"h"}`:    noJSONTime, // between the ranges of seconds and milliseconds
+		"9000000000 alice":                   noTime,
+		"9000000000000 alice":                noTime,
+		"2255-03-14T16:00:00Z alice":         noTime,
+		"2026-11-22T12:00:00Z,alice":         noTime,
+		`{"time":1795348800,"cost":0}`:       badCost,
+		`{"time":1795348800,"cost":1.5}`:     badCost,
+		`{"time":1795348800,"method":"a b"}`: badMethod,
 		// lines without a host, behind the time at which they were collected, and other words
 		`2026-11-22T12:00:01.5Z stdout F [22/Nov/2026:12:00:00 +0000] "GET /a HTTP/1.1" 200 7`: noFields,
 		`Nov 22 12:00:01 web1 nginx: [22/Nov/2026:12:00:00 +0000] "GET /a HTTP/1.1" 200 7`:     noFields,

@@ -113,7 +113,7 @@ func findHost(fields []byte) (host span, ident int, ok bool) {
 // is none.
 func behindPrefix(fields []byte) (host span, ident int) {
 	var words []span
-	for from := 0; from < len(fields); from = words[len(words)-1].to + 1 {
+	for from := syslogHeader(fields); from < len(fields); from = words[len(words)-1].to + 1 {
 		words = append(words, span{from, from + bytes.IndexByte(fields[from:], ' ')}) // fields ends with a space
 	}
 	var none, named, address span
@@ -135,6 +135,19 @@ func behindPrefix(fields []byte) (host span, ident int) {
 		named = address
 	}
 	return named, named.to
+}
+
+// syslogHeader returns the length of the header of RFC 5424, as in "<30>1 TIME HOST APP PROCESS MESSAGE - ", or 0. Any
+// word may be in front of its last "-".
+func syslogHeader(fields []byte) (length int) {
+	words := bytes.SplitAfterN(fields, []byte(" "), 8)
+	if len(words) < 8 || fields[0] != '<' || !bytes.HasSuffix(words[0], []byte(">1 ")) || string(words[6]) != "- " {
+		return 0
+	}
+	for _, word := range words[:7] {
+		length += len(word)
+	}
+	return length
 }
 
 // client returns which of the words up to the one before the ident is the client. That is the last one,

@@ -40,8 +40,9 @@ func (r *Reader) Read() (Request, error) {
 			continue
 		}
 		// If the log was joined from several files, their byte order marks are inside it.
-		line = bytes.TrimPrefix(bytes.TrimRight(line, " \t\r"), []byte(byteOrderMark))
-		line = bytes.TrimLeft(line, "\x00") // left by a file that was truncated while its server went on writing
+		untrimmed := bytes.TrimPrefix(bytes.TrimRight(line, "\r"), []byte(byteOrderMark))
+		untrimmed = bytes.TrimLeft(untrimmed, "\x00") // left by a file that was truncated while its server went on writing
+		line = bytes.TrimRight(untrimmed, " \t\r")
 		if len(line) == 0 {
 			r.empty++
 			continue
@@ -50,7 +51,7 @@ func (r *Reader) Read() (Request, error) {
 			r.empty++
 			continue
 		}
-		request, fault := r.parse(line)
+		request, fault := r.parse(line, untrimmed)
 		if fault.what == "" {
 			return request, nil
 		}
@@ -75,10 +76,13 @@ func (r *Reader) isHeader(line []byte) bool {
 	return ok
 }
 
-func (r *Reader) parse(line []byte) (Request, fault) {
+// parse reads a line. untrimmed still has the tabs at its end, behind which empty columns may be.
+func (r *Reader) parse(line, untrimmed []byte) (Request, fault) {
 	if r.columns != nil {
-		if request, fault, ok := r.columns.parse(line); ok {
-			return request, fault
+		for _, all := range [][]byte{line, untrimmed} {
+			if request, fault, ok := r.columns.parse(all); ok {
+				return request, fault
+			}
 		}
 	}
 	return parseAny(line)

@@ -68,6 +68,18 @@ func (l Load) Traffic(c plan.Candidate, requests int) *simulate.Traffic {
 	})
 }
 
+// Least returns about how many requests the load has at least under a limit of the given quota: some loads send
+// the whole limit.
+func (l Load) Least(quota int64) int64 {
+	switch {
+	case l.adverse:
+		return 2 * quota
+	case l.Name == "boundary":
+		return 2 * quota * boundaryKeys
+	}
+	return 1
+}
+
 // ForEach reports whether every candidate gets its own traffic.
 func (l Load) ForEach() bool { return l.adverse }
 
@@ -120,8 +132,10 @@ func poisson(g *generator) {
 	}
 }
 
+const boundaryKeys = 20
+
 func boundary(g *generator) {
-	const keys, every = 20, 3
+	const keys, every = boundaryKeys, 3
 	rounds := max(1, int(float64(g.requests)/(2*g.quota*keys)))
 	for i := range keys {
 		for round := range rounds {
