@@ -85,7 +85,7 @@ make[FIXED_WINDOW] = function()
     local newest = (((((a * 256 + b) * 256 + c) * 256 + d) * 256 + e) * 256 + f) * 256 + g
     local start, finish = window_of(now, rule)
     local count = unpack_int(raw, HEADER + 8, 6)
-    if tag ~= TAG_FIXED_WINDOW or h + i + j + k + l + m + n > 0 or newest > now or (stamp and (stamp < start or stamp > newest)) or count > rule.quota then
+    if tag ~= TAG_FIXED_WINDOW or h + i + j + k + l + m + n > 0 or newest > now or newest < start or (stamp and (stamp < start or stamp > newest)) or count > rule.quota then
       return
     end
     if alike then

@@ -332,7 +332,11 @@ local function charge_past(e, s, rule)
   end
   local life = MARKER_LONGEST
   if not virtual then
-    life = math.min(life, MARKER_LONGER + divide_up(rule.algorithm.reset(s, rule), 1000))
+    local lasts = rule.algorithm.reset(s, rule)
+    if rule.algorithm.youngest then -- a log's units may matter to a rule with a longer window
+      lasts = lasts + s.longest - rule.window
+    end
+    life = math.min(life, MARKER_LONGER + divide_up(lasts, 1000))
   end
   call('SET', e.marker, decimal(e.sequence), 'PX', decimal(life))
   return charged

@@ -201,9 +201,10 @@ make[SLIDING_LOG] = function()
     write_ring(s, concat(pieces), s.newest)
   end
 
-  -- Removes the units that follow those that have left the window; the latter move up to close the gap.
+  -- Removes the units that follow those that have left the window; the latter move up to close the gap. Under a longer
+  -- window than before, the ring is rewritten: its stamps may become wider, and the key lasts longer.
   local function write_given(s)
-    if s.inherited then
+    if s.inherited or s.longest ~= unpack_int(s.raw, HEADER + 1, 6) then
       return write_released(s, { { from = s.left, units = s.given } })
     end
     if s.left > 0 then

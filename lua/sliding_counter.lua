@@ -368,7 +368,8 @@ make[SLIDING_COUNTER] = function()
   end
 
   function counter.charge(s, rule, stamps, units)
-    local charged, room = 0, math.max(0, MOST_LIMITS * rule.quota - counted(s, rule))
+    local room = math.min(MOST_LIMITS * rule.quota - counted(s, rule), 2 * MOST_UNITS - s.total) -- the second: see read
+    local charged = 0
     for i = 1, #stamps do
       local index = sub_window(stamps[i], rule)
       local some = math.min(units[i], room - charged)

@@ -170,7 +170,10 @@ local function keep_time(s)
     end
     if not virtual then
       -- The expiry was set on the clock before its step back, so move it as well.
-      call('PEXPIRE', key, decimal(math.max(1, call('PTTL', key) - floor(step / 1000))))
+      local left = call('PTTL', key)
+      if left >= 0 then -- somebody may have removed the expiry
+        call('PEXPIRE', key, decimal(math.max(1, left - floor(step / 1000))))
+      end
     end
   end
 end

@@ -9,6 +9,7 @@ import (
 
 	"github.com/tierlimit/tierlimit/internal/redistest"
 	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/lua"
 )
 
 // When a rule's algorithm changes, the units charged under the old algorithm count under the new one: a full key
@@ -129,6 +130,36 @@ func TestLogWidensItsStamps(t *testing.T) {
 		d := decide(t, script, key, yearly, epoch+hour, 1500)
 		if want := limit.MaxWindow - time.Hour; d.Status != Denied || d.RetryAfter != want {
 			t.Errorf("%+v, want retry after %v: when the first thousand leave", d, want)
+		}
+	}
+}
+
+// Laws 1 and 8: if the first write under a longer window is a refund, a log keeps its units for that window: it is not
+// forgotten earlier, and its stamps become wide enough.
+func TestLaws1And8ARefundUnderALongerWindow(t *testing.T) {
+	client := redistest.Shared(t).Client(t)
+	script := NewScript(client)
+	short := newRule(t, limit.Per(10, time.Second), limit.SlidingLog())
+	for _, window := range []time.Duration{time.Hour, 30 * 24 * time.Hour} {
+		long, key := newRule(t, limit.Per(10, window), limit.SlidingLog()), redistest.Prefix()+"refunded"
+		refund := Entry{Key: key, Rule: long, Operation: lua.Refund, Cost: 1, Charged: 5}
+		refund.Stamp = runAll(t, script, []Entry{{Key: key, Rule: short, Cost: 5}})[0].Stamp
+		runAll(t, script, []Entry{refund})
+		if ttl := client.PTTL(t.Context(), key).Val(); ttl < window {
+			t.Errorf("window of %v: the key lives for %v", window, ttl)
+		}
+
+		key = redistest.Prefix() + "in virtual time"
+		refund.Key, refund.Stamp = key, decide(t, script, key, short, epoch, 5).Stamp
+		if _, err := script.Run(t.Context(), []Entry{refund}, epoch+1); err != nil {
+			t.Fatal(err)
+		}
+		decide(t, script, key, long, epoch+2, 1)
+		later := epoch + window.Microseconds()*2/3
+		decide(t, script, key, long, later, 1)
+		peek, err := script.Run(t.Context(), []Entry{{Key: key, Rule: long, Operation: lua.Peek, Cost: 1}}, epoch+window.Microseconds()+10)
+		if err != nil || peek[0].Remaining != 9 {
+			t.Errorf("window of %v: %+v, %v; want only the last unit to count", window, peek, err)
 		}
 	}
 }

@@ -304,3 +304,35 @@ func TestLaw7ChargesOfThePastAreBounded(t *testing.T) {
 		}
 	}
 }
+
+// Law 3: the units of a log may count for a rule with a longer window, so the marker of their charge lives as long as
+// for that rule.
+func TestLaw3AChargeToALogOfTwoWindows(t *testing.T) {
+	client := redistest.Shared(t).Client(t)
+	script, key := NewScript(client), redistest.Prefix()+"k"
+	short, long := newRule(t, limit.Per(100, time.Second), limit.SlidingLog()), newRule(t, limit.Per(100, time.Hour), limit.SlidingLog())
+	runAll(t, script, []Entry{
+		{Key: key, Rule: long, Cost: 1},
+		{Key: key, Rule: short, Operation: lua.Charge, Charges: []Charge{{Units: 5}}, Marker: "a", Sequence: 1},
+	})
+	if life := client.PTTL(t.Context(), markerKey(key, "a")).Val(); life < ChargeRepeats-time.Second {
+		t.Errorf("the marker lives for %v, want %v", life, ChargeRepeats)
+	}
+}
+
+// Law 7: charges of the past never make a counter unreadable, however many and large they are.
+func TestLaw7ACounterWithManyChargesOfThePast(t *testing.T) {
+	script, key := NewScript(redistest.Shared(t).Client(t)), redistest.Prefix()+"k"
+	rule := newRule(t, limit.Per(limit.MaxQuota, time.Hour), limit.SlidingCounter(4, limit.Estimate))
+	quarter := 15 * time.Minute.Microseconds()
+	for i := range 5 {
+		charge := Entry{
+			Key: key, Rule: rule, Operation: lua.Charge, Marker: string(rune('a' + i)), Sequence: 1,
+			Charges: []Charge{{Units: 4 * limit.MaxQuota, Age: time.Hour}}, // in the oldest quarter, which is about to end
+		}
+		replies, err := script.Run(t.Context(), []Entry{charge}, epoch-epoch%quarter+quarter-10)
+		if err != nil || replies[0].Status == Unreadable {
+			t.Fatalf("charge %d: %+v, %v", i+1, replies, err)
+		}
+	}
+}

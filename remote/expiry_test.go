@@ -192,3 +192,20 @@ func TestLaw8AShorterFixedWindowExpiresSooner(t *testing.T) {
 		t.Errorf("expires at %d ms, matters until %d ms", got, want)
 	}
 }
+
+// Law 5: a key whose expiry somebody has removed is not forgotten when Redis's clock steps back.
+func TestLaw5AStepBackOfAKeyWithoutExpiry(t *testing.T) {
+	client := redistest.Shared(t).Client(t)
+	script, key, rule := NewScript(client), redistest.Prefix()+"k", newRule(t, limit.PerHour(10), limit.GCRA())
+	r := runAll(t, script, []Entry{{Key: key, Rule: rule, Cost: 10}})[0]
+	const step = 100_000_000 // as if the clock had been that much ahead
+	raw := []byte(client.Get(t.Context(), key).Val())
+	for at, value := range map[int]int64{1: r.Stamp, 15: readInt(string(raw), 15, 7)} { // newest, theoretical arrival time
+		copy(raw[at:], appendInt(nil, value+step, 7))
+	}
+	client.Set(t.Context(), key, raw, 0)
+	runAll(t, script, []Entry{{Key: key, Rule: rule, Operation: lua.Peek, Cost: 1}})
+	if life := client.PTTL(t.Context(), key).Val(); life != -1 {
+		t.Errorf("it will be forgotten in %v", life)
+	}
+}

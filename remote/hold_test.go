@@ -209,3 +209,28 @@ func TestALoneSettlementGivesBackNothingInAnotherWindow(t *testing.T) {
 		return true
 	})
 }
+
+// Settlements that share an entry say what is free in the present window, after that of their holds has ended.
+func TestJoinedSettlementsAfterTheirWindow(t *testing.T) {
+	script, key := NewScript(redistest.Shared(t).Client(t)), redistest.Prefix()+"k"
+	rule := newRule(t, limit.Per(10, time.Minute), limit.FixedWindow())
+	start := int64(epoch) - epoch%time.Minute.Microseconds()
+	run := func(at int64, e Entry) Reply {
+		t.Helper()
+		replies, err := script.Run(t.Context(), []Entry{e}, at)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return replies[0]
+	}
+	for id := range uint64(3) {
+		run(start+1, holdEntry(key, rule, lua.Hold, id+1, 3))
+	}
+	settle, other := holdEntry(key, rule, lua.Settle, 1, 1), holdEntry(key, rule, lua.Settle, 2, 1)
+	if !settle.joinHold(&other) {
+		t.Fatal("they share no entry")
+	}
+	if r := run(start+time.Minute.Microseconds()+1, settle); r.Remaining != 10 || r.ResetAfter != 0 {
+		t.Errorf("%+v, want 10 free, and nothing to reset", r)
+	}
+}

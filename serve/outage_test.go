@@ -254,8 +254,8 @@ func TestEndWhileReading(t *testing.T) {
 	errorsBefore := server.stats.ConfigLoadError.Load()
 	server.loading.Unlock()
 	server.following.Wait()
-	if server.loads() != 1 || server.stats.ConfigLoadError.Load() != errorsBefore {
-		t.Errorf("%d configurations were put in force, and %d failed", server.loads(), server.stats.ConfigLoadError.Load())
+	if server.loaded != 1 || server.stats.ConfigLoadError.Load() != errorsBefore {
+		t.Errorf("%d configurations were put in force, and %d failed", server.loaded, server.stats.ConfigLoadError.Load())
 	}
 }
 

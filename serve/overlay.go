@@ -61,7 +61,7 @@ func (w *overlayWatch) again() {
 	if bytes.Equal(text, w.inForce) {
 		return
 	}
-	number := s.loads()
+	number := s.tries()
 	if w.refused != nil && bytes.Equal(text, w.refused) && w.refusedAt == number {
 		return
 	}

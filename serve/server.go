@@ -54,6 +54,7 @@ type Server struct {
 	files   []config.File // in force
 	overlay *config.Overlay
 	loaded  int           // how many configurations have been put in force
+	tried   int           // how many configurations have been read, also those that were refused
 	refused []config.File // the files of the last attempt to load, if they were refused
 
 	life       context.Context // ends when the service begins to end
@@ -383,12 +384,20 @@ func (s *Server) Failed() <-chan error { return s.failed }
 func (s *Server) load(files []config.File) error {
 	s.loading.Lock()
 	defer s.loading.Unlock()
+	s.tried++
 	err := s.put(files, s.overlay)
 	s.health.started()
 	if s.refused = nil; err != nil {
 		s.refused = files
 	}
 	return err
+}
+
+// forgetRefused forgets the files that were refused, because they are no longer the last ones.
+func (s *Server) forgetRefused() {
+	s.loading.Lock()
+	defer s.loading.Unlock()
+	s.refused = nil
 }
 
 // lay puts an overlay in force, either whole or not at all. Without a configuration it only keeps the overlay for the
@@ -408,11 +417,11 @@ func (s *Server) lay(overlay *config.Overlay) error {
 	return s.put(s.files, overlay)
 }
 
-// loads returns how many configurations have been put in force.
-func (s *Server) loads() int {
+// tries returns how many configurations have been read.
+func (s *Server) tries() int {
 	s.loading.Lock()
 	defer s.loading.Unlock()
-	return s.loaded
+	return s.tried
 }
 
 // manyLimits is the number of limits from which on put returns free memory to the system. Reading so many limits takes

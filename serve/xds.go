@@ -206,6 +206,7 @@ func (s *subscription) load(response *discoveryv3.DiscoveryResponse) error {
 	}
 	files, err := xdsconfig.Files(response.GetResources())
 	if err != nil {
+		s.server.forgetRefused() // the control plane has sent another since
 		s.server.stats.ConfigLoadError.Add(1)
 		return err
 	}

@@ -272,3 +272,20 @@ func mustPeek(t testing.TB, r *Rule, key string) limit.Decision {
 	}
 	return d
 }
+
+// Law 13: TakeAll, like Acquire, grants no slot that is lost already when its answer comes, and charges nothing.
+func TestLaw13TakeAllGrantsNoLostSlots(t *testing.T) {
+	t.Parallel()
+	const ttl = 100 * time.Millisecond
+	client, slow := redistest.Shared(t).Client(t), &slow{by: 2 * ttl}
+	client.AddHook(slow)
+	l := newLimiterOn(t, client, redistest.Prefix(), Deadline(5*time.Second))
+	slots := newRule(t, l, "streams", limit.Concurrent(2), SlotTTL(ttl))
+	charged := newRule(t, l, "hour", limit.PerHour(100), Use(limit.SlidingLog()))
+	slow.on.Store(true)
+	grants, decisions, err := l.TakeAll(t.Context(), Request{Rule: charged, Key: "a", Cost: 1}, Request{Rule: slots, Key: "a", Cost: 1})
+	if err != nil || grants != nil || decisions[1].Allowed || decisions[1].RetryAfter == 0 {
+		t.Errorf("%+v, %+v, %v", grants, decisions, err)
+	}
+	redistest.Eventually(t, "nothing is charged", func() bool { return peek(t, charged, "a").Remaining == 100 })
+}

@@ -162,7 +162,13 @@ func (g *together) charge(ctx context.Context, part []int, within time.Duration)
 		return err
 	}
 	for j, i := range part {
-		g.questions[i].fromRedis(&g.decisions[i], &replies[j])
+		d := &g.decisions[i]
+		g.questions[i].fromRedis(d, &replies[j])
+		if g.grants == nil || g.grants[i].Slot == nil || g.grants[i].Slot.Held() {
+			continue
+		}
+		g.grants[i].Slot = nil // it is lost already; see acquired
+		d.Allowed, d.Granted, d.RetryAfter = false, 0, acquireAgain
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package tiered
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -11,6 +12,8 @@ import (
 
 	"github.com/tierlimit/tierlimit/internal/redistest"
 	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/lua"
+	"github.com/tierlimit/tierlimit/remote"
 )
 
 // With CountDenied, denied requests count. Each decision equals that of a counter that is incremented first and
@@ -222,5 +225,30 @@ func TestNobodyWaitsForMoreThanTheLimitWithCountDenied(t *testing.T) {
 	}
 	if invalid := l.Stats().Rules[0].Errors.Invalid; invalid != 1 {
 		t.Errorf("%d calls count as mistakes, want 1", invalid)
+	}
+}
+
+// Law 2: an answer whose callers have left, so that none of its units count as granted to anybody, is no denial.
+func TestLaw2CallersThatHaveLeftAreNotDenied(t *testing.T) {
+	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix())
+	r := newRule(t, l, "r", limit.PerHour(1000), Use(limit.FixedWindow()), CountDenied())
+	for i, c := range []struct {
+		operation            int
+		count, granted, used int64
+		denied               bool
+	}{
+		{lua.Take, 1, 0, 5, false}, {lua.Take, 3, 5, 15, false}, {lua.TakeUpTo, 1, 0, 5, false},
+		{lua.Take, 1, 0, 1005, true}, {lua.Take, 3, 5, 1005, true}, {lua.TakeUpTo, 1, 0, 1005, true},
+	} {
+		key := fmt.Sprint("k", i)
+		q := r.ask(key, 5, c.operation)
+		e := q.entry()
+		e.Count = c.count
+		(*asker)(r).Answered(0, &e, &remote.Reply{
+			Status: remote.Allowed, Fitted: c.count, Granted: c.granted, Remaining: limit.MaxQuota - c.used, ResetAfter: time.Hour,
+		}, l.now())
+		if d := mustAllow(t, r, key, 5); d.Allowed == c.denied {
+			t.Errorf("%d of operation %d with %d units granted, and %d used: then %+v", c.count, c.operation, c.granted, c.used, d)
+		}
 	}
 }

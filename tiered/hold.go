@@ -28,6 +28,9 @@ type Hold struct {
 	// local means that the units were granted without Redis; unknown means that Redis may have charged
 	// them nevertheless.
 	local, unknown bool
+	// settledFrom is the limiter's time before which no settlement must be sent, because Redis may still charge
+	// the units (law 4); 0: it may be sent at once.
+	settledFrom int64
 
 	ends  atomic.Int64 // when the hold ends, in the limiter's time
 	ended atomic.Bool  // the hold was settled or cancelled
@@ -99,7 +102,9 @@ func (q *question) newHold(d *limit.Decision, err error, began int64) *Hold {
 	h := &asked.granted
 	h.rule, h.key, h.units, h.granted = q.rule, q.key.kept(), d.Granted, began
 	h.ends.Store(began + int64(asked.terms.Life))
-	h.local, h.unknown = d.Degraded(), asked.unknown
+	if h.local, h.unknown = d.Degraded(), asked.unknown; h.unknown {
+		h.settledFrom = q.rule.limiter.notChargedFrom()
+	}
 	q.rule.counters.holds.change(1, h.units)
 	return h
 }
@@ -110,10 +115,17 @@ func (q *question) giveUp() {
 	l := q.rule.limiter
 	s := q.rule.cancelling(&q.key, q.cost)
 	s.sent, s.recorded = true, true // units that were not granted are not recorded in the ledger
-	if l.config.virtualClock == nil {
-		s.after = l.now() + int64(l.config.deadline)
-	}
+	s.after = l.notChargedFrom()
 	l.holds.put(l, s)
+}
+
+// notChargedFrom returns the limiter's time from which Redis charges no hold any more whose answer was lost by
+// now (law 4); 0: from now on.
+func (l *Limiter) notChargedFrom() int64 {
+	if l.config.virtualClock != nil {
+		return 0
+	}
+	return l.now() + int64(l.config.deadline)
 }
 
 // holding has the parameters, other than the cost, of a decision that holds units.

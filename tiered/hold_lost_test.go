@@ -252,3 +252,29 @@ func TestLaw7HoldsThatWereNeverAskedForLeaveNothing(t *testing.T) {
 		t.Errorf("holds that nobody has asked for: %+v", stats)
 	}
 }
+
+// Law 3: a hold that was granted without Redis, which may still make it, is settled when Redis can no longer do so.
+func TestLaw3UnknownHoldsThatAreSettledAtOnce(t *testing.T) {
+	t.Parallel()
+	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), Deadline(3*time.Second))
+	r := newRule(t, l, "r", limit.PerDay(10), Use(limit.SlidingLog()))
+	for key, end := range map[string]func(*Hold) error{
+		"cancelled": func(h *Hold) error { return h.Cancel(t.Context()) },
+		"settled":   func(h *Hold) error { return h.Settle(t.Context(), 0) },
+	} {
+		q := r.ask(key, 3, lua.Take)
+		q.key.hold = l.newHolding(time.Hour)
+		e := q.entry()
+		q.key.hold.decidedWithout(remote.ErrNoAnswer)
+		h := q.newHold(&limit.Decision{Allowed: true, Granted: 3, Tier: limit.TierFallback}, nil, l.now())
+		if err := end(h); err != nil {
+			t.Fatal(err)
+		}
+		if reply, err := q.shard().Decide(t.Context(), e); err != nil || reply.Granted != 3 { // it was on its way
+			t.Fatalf("%+v, %v", reply, err)
+		}
+	}
+	for _, key := range []string{"cancelled", "settled"} {
+		redistest.Eventually(t, "the units are given back", func() bool { return peek(t, r, key).Remaining == 10 })
+	}
+}

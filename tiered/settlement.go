@@ -31,7 +31,8 @@ func (l *Limiter) settle(ctx context.Context, s settlement) {
 	if s.used < s.units {
 		l.record(&s) // before asking Redis, so that the ledger may have less than Redis, but never more
 	}
-	if l.send(ctx, &s) {
+	s.after = s.settledFrom
+	if s.after <= l.now() && l.send(ctx, &s) {
 		return
 	}
 	l.record(&s)

@@ -92,3 +92,19 @@ func TestMissesPutOffTheEnd(t *testing.T) {
 		t.Errorf("a lost Redis is %v", s.State())
 	}
 }
+
+// Law 11: a reservation that has left the window takes nothing back from later ones.
+func TestLaw11ReservationsThatAreReleasedLate(t *testing.T) {
+	l := newShards(t, 1)
+	s := l.first
+	q := &Question{Rule: newRule(t, "r", limit.PerSecond(10), limit.SlidingLog()), Hash: 1, Key: "k", Cost: 10, Operation: lua.TakeUpTo}
+	s.settleAnew()
+	first, _, _ := s.Reserve(q)
+	l.now.Add(int64(1200 * time.Millisecond))
+	second, _, _ := s.Reserve(q)
+	s.Release(q, first)
+	third, _, _ := s.Reserve(q)
+	if first.Units == 0 || second.Units+third.Units > first.Units {
+		t.Errorf("%d units, and later %d and %d at the same time", first.Units, second.Units, third.Units)
+	}
+}

@@ -28,6 +28,7 @@ func (s *Shard) Uncounted(rule string, window time.Duration) bool {
 type Reserved struct {
 	Units int64 // reserved for the question
 	Free  int64 // left in addition
+	at    int64 // when they were reserved, on the limiter's clock
 }
 
 // Reserve asks this instance's share of the limit while Redis does not know of all grants. Both must
@@ -42,21 +43,26 @@ func (s *Shard) Reserve(q *Question) (own Reserved, d limit.Decision, ok bool) {
 	case lua.Peek:
 		most = 0
 	}
-	g := s.all.Ledger.Reserve(&a, s.Outage(), s.all.Now(), least, most)
+	now := s.all.Now()
+	g := s.all.Ledger.Reserve(&a, s.Outage(), now, least, most)
 	if g.Granted < min(least, most) || g.Free < least && q.Operation == lua.Peek {
 		q.Rule.begin(&d, s.TierSettling())
 		d.ResetAfter = q.Rule.Limit.Window()
 		granted(&d, g)
 		return Reserved{}, d, false
 	}
-	return Reserved{g.Granted, g.Free}, d, true
+	return Reserved{g.Granted, g.Free, now}, d, true
 }
 
 // Release gives back the reserved units once Redis has answered or failed. By then Redis's grants have
 // been recorded; grants without Redis are recorded afterwards.
 func (s *Shard) Release(q *Question, own Reserved) {
+	now := s.all.Now()
+	if now-own.at >= int64(q.Rule.Limit.Window()) {
+		return // they have left the window; Undo would take back later grants
+	}
 	a := q.account()
-	s.all.Ledger.Undo(&a, s.all.Now(), own.Units, false)
+	s.all.Ledger.Undo(&a, now, own.Units, false)
 }
 
 // TierSettling returns the tier of denials by this instance's share.

@@ -13,11 +13,11 @@ import (
 )
 
 const (
-	// maxBytes bounds a file.
-	maxBytes = 8 << 20
+	// maxBytes bounds a file. A control plane's message of 4 MB becomes a text of up to 40 MB.
+	maxBytes = 64 << 20
 	// maxDepth bounds how deeply lists and fields are nested, aliases included.
 	maxDepth = 200
-	// maxNodes bounds the number of nodes after aliases are expanded.
+	// maxNodes bounds the number of nodes that come from aliases. The file's length bounds the others.
 	maxNodes = 2_000_000
 )
 
@@ -77,12 +77,15 @@ func notYAML(file string, err error) *Problem {
 // expand to billions of nodes, or refer to themselves.
 type expansion struct {
 	problems *problems
-	nodes    int
+	nodes    int // that come from aliases
+	inAlias  int // how many aliases are being expanded
 	failed   bool
 }
 
 func (x *expansion) expand(n *yaml.Node, depth int) *yaml.Node {
-	x.nodes++
+	if x.inAlias > 0 {
+		x.nodes++
+	}
 	if x.failed || depth > maxDepth || x.nodes > maxNodes {
 		if !x.failed {
 			x.failed = true
@@ -91,7 +94,9 @@ func (x *expansion) expand(n *yaml.Node, depth int) *yaml.Node {
 		return n
 	}
 	if n.Kind == yaml.AliasNode {
+		x.inAlias++
 		at := *x.expand(n.Alias, depth+1)
+		x.inAlias--
 		at.Line, at.Column = n.Line, n.Column
 		return &at
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tierlimit/tierlimit/limit"
@@ -54,19 +55,43 @@ func (s *Service) ask(ctx context.Context, all []asked, by time.Time) error {
 	if len(together) == 0 {
 		return nil
 	}
-	for i := range all {
-		if a := &all[i]; a.limit != nil && s.isEnforced(a) && s.denied(a) {
-			if err := s.askEach(ctx, together, true); err != nil {
-				return err
-			}
-			for _, other := range together {
-				other.decision.Allowed = false
-				other.heldBack = other.decision.Remaining >= other.cost()
-			}
-			return nil
+	if !s.isDenied(all) {
+		return s.askTogether(ctx, together)
+	}
+	if err := s.askEach(ctx, together, true); err != nil {
+		return err
+	}
+	for _, other := range together {
+		d := &other.decision
+		d.Allowed = false
+		if other.heldBack = d.Remaining >= other.cost(); !other.heldBack && d.RetryAfter == 0 {
+			d.RetryAfter = d.ResetAfter // who only looks is not told when all of the cost would be there
 		}
 	}
-	return s.askTogether(ctx, together)
+	return nil
+}
+
+// isDenied reports whether the descriptors that have been decided deny the request: one that is enforced is over its
+// limit, or all quotas are.
+func (s *Service) isDenied(all []asked) bool {
+	quotas, over := 0, 0
+	for i := range all {
+		a := &all[i]
+		if a.limit == nil {
+			continue
+		}
+		denied := s.denied(a)
+		if denied && s.isEnforced(a) {
+			return true
+		}
+		if a.limit.Quota {
+			quotas++
+			if denied && !a.limit.Shadow {
+				over++
+			}
+		}
+	}
+	return quotas > 0 && quotas == over
 }
 
 // fits reports whether the limit could ever grant the descriptor's hits.
@@ -202,6 +227,9 @@ func (s *Service) askTogether(ctx context.Context, some []*asked) error {
 		requests[i] = tiered.Request{Rule: a.rule, Key: a.key, Cost: a.cost()}
 	}
 	decisions, err := limiter.AllowAll(ctx, requests...)
+	if errors.Is(err, limit.ErrInvalidCost) { // their logs would write more than one trip may, and nothing was charged
+		return s.askEach(ctx, some, false)
+	}
 	if err != nil {
 		return err
 	}
@@ -225,11 +253,36 @@ func (s *Service) giveAllBack(ctx context.Context, some []*asked) {
 	}
 }
 
+// clockOf returns how far the clock of a window's Redis is ahead, in microseconds.
+func (s *Service) clockOf(window time.Duration) *atomic.Int64 {
+	if s.limiters.of(window) == s.limiters.PerSecond {
+		return &s.ahead[1]
+	}
+	return &s.ahead[0]
+}
+
+// compareClocks compares the times of charges, which are Redis's, with this instance's clock.
+func (s *Service) compareClocks(all []asked) {
+	for i := range all {
+		a := &all[i]
+		if !a.asked || a.negative || a.decision.Tier != limit.TierRedis || a.decision.ChargedAt == 0 {
+			continue
+		}
+		clock, ahead := s.clockOf(a.limit.Window), a.decision.ChargedAt-s.options.Now().UnixMicro()
+		if was := clock.Load(); ahead < was-clocksAgree || ahead > was+clocksAgree {
+			clock.Store(ahead)
+		}
+	}
+}
+
+// clocksAgree is how many microseconds two clocks may differ, since a trip takes time as well.
+const clocksAgree = 20_000
+
 // giveBack subtracts hits from the count, which stops at 0. Under a sliding counter and GCRA, units belong to the
 // charge that took them, so giveBack does nothing.
 func (s *Service) giveBack(ctx context.Context, a *asked) {
-	now := s.options.Now()
 	window := a.limit.Window
+	now := s.options.Now().Add(time.Duration(s.clockOf(window).Load()) * time.Microsecond)
 	var charged time.Time
 	switch algorithm := a.rule.Algorithm(); {
 	case algorithm.Same(limit.FixedWindow()):

@@ -134,6 +134,14 @@ func (s *Service) overrideRule(l *loaded, o override) (*tiered.Rule, error) {
 		return rule.(*tiered.Rule), nil
 	}
 	rule, err := s.limiters.rule(l.ruleName(o.window), o.quota, o.window, o.terms, s.options.RememberDenials)
+	if err != nil && o.terms.Counted { // terms that fit the configured limit need not fit this one
+		terms := *o.terms
+		terms.Burst = 0
+		if rule, err = s.limiters.rule(l.ruleName(o.window), o.quota, o.window, &terms, s.options.RememberDenials); err != nil {
+			terms = config.Terms{Counted: true, Outage: o.terms.Outage}
+			rule, err = s.limiters.rule(l.ruleName(o.window), o.quota, o.window, &terms, s.options.RememberDenials)
+		}
+	}
 	if err != nil {
 		return nil, fmt.Errorf("a descriptor's own limit: %w", err)
 	}

@@ -25,6 +25,7 @@ type Service struct {
 	options  Options
 	stats    *stats.Set
 	loaded   atomic.Pointer[loaded]
+	ahead    [2]atomic.Int64 // microseconds by which the clocks of the Redis of All and PerSecond are ahead of this one's
 }
 
 // New returns a service without a configuration. It answers all requests with an error until it has one.
@@ -97,6 +98,7 @@ func (s *Service) decide(request *ratelimitv3.RateLimitRequest, began time.Time)
 	if err := s.ask(context.Background(), asked, began.Add(s.options.Within)); err != nil {
 		return nil, status.Error(codes.Unavailable, err.Error())
 	}
+	s.compareClocks(asked)
 	return s.answer(request, asked), nil
 }
 
