@@ -139,7 +139,7 @@ func TestLogWidensItsStamps(t *testing.T) {
 func TestLaws1And8ARefundUnderALongerWindow(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	script := NewScript(client)
-	short := newRule(t, limit.Per(10, time.Second), limit.SlidingLog())
+	short := newRule(t, limit.Per(10, time.Minute), limit.SlidingLog())
 	for _, window := range []time.Duration{time.Hour, 30 * 24 * time.Hour} {
 		long, key := newRule(t, limit.Per(10, window), limit.SlidingLog()), redistest.Prefix()+"refunded"
 		refund := Entry{Key: key, Rule: long, Operation: lua.Refund, Cost: 1, Charged: 5}
