@@ -40,7 +40,8 @@ type Volume struct{ Messages, Bytes int64 }
 //
 // A correction takes a trip to Redis before the client is sent the status, even if the client has gone.
 // If Redis cannot be reached, an unused rest stays charged there, and an excess is charged later, unless
-// its answer was lost (see [tiered.Rule.ChargeUsed]). A limit with [PerMessage], or of a rule of [limit.Concurrent], cannot be settled.
+// its answer was lost (see [tiered.Rule.ChargeUsed]). A limit with [PerMessage], or of a rule of
+// [limit.Concurrent], cannot be settled.
 func Settle(actual func(ctx context.Context, method string, result Result) int64) LimitOption {
 	return option.Set(func(l *rateLimit) {
 		l.Settle = func(c call, result Result) int64 { return actual(c.ctx, c.method, result) }

@@ -94,7 +94,8 @@ func RuleForKey(choose func(key string) *tiered.Rule) LimitOption {
 //
 // A correction takes a trip to Redis before the end of the response, even if the client has gone. If
 // Redis cannot be reached, an unused rest stays charged there, and an excess is charged later, unless
-// its answer was lost (see [tiered.Rule.ChargeUsed]). The header fields were sent earlier and reflect the reservation.
+// its answer was lost (see [tiered.Rule.ChargeUsed]). The header fields were sent earlier and reflect
+// the reservation.
 func Settle(actual func(*http.Request, Response) int64) LimitOption {
 	return option.Set(func(l *rateLimit) { l.Settle = actual }, actual != nil, "Settle was given nil")
 }

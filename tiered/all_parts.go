@@ -164,11 +164,10 @@ func (g *together) charge(ctx context.Context, part []int, within time.Duration)
 	for j, i := range part {
 		d := &g.decisions[i]
 		g.questions[i].fromRedis(d, &replies[j])
-		if g.grants == nil || g.grants[i].Slot == nil || g.grants[i].Slot.Held() {
-			continue
+		if g.grants != nil && g.grants[i].Slot != nil && !g.grants[i].Slot.Held() { // lost already; see acquired
+			g.grants[i].Slot = nil
+			d.Allowed, d.Granted, d.RetryAfter = false, 0, acquireAgain
 		}
-		g.grants[i].Slot = nil // it is lost already; see acquired
-		d.Allowed, d.Granted, d.RetryAfter = false, 0, acquireAgain
 	}
 	return nil
 }

@@ -30,16 +30,7 @@ func (a *asker) Answered(shard int, e *remote.Entry, reply *remote.Reply, sent i
 		return
 	}
 	if r.config.countDenied {
-		// Redis has counted the units of callers that have left, too; they are no longer in Granted.
-		whole := *reply
-		switch {
-		case e.Operation == lua.Take:
-			whole.Granted = reply.Fitted * e.Cost
-		case e.Operation == lua.TakeUpTo && reply.Fitted > 0:
-			whole.Granted = e.Cost
-		}
-		judged := judge(r.limit.Quota(), &whole, e.Cost, max(1, e.Count), e.Operation)
-		judged.Granted = min(judged.Granted, reply.Granted)
+		judged := judge(r.limit.Quota(), reply, e.Cost, max(1, e.Count), e.Operation)
 		reply = &judged
 	}
 	if reply.Granted > 0 || reply.Status == remote.Denied {

@@ -47,15 +47,16 @@ func judge(quota int64, reply *remote.Reply, cost, count int64, operation int) r
 	judged := *reply
 	used := limit.MaxQuota - reply.Remaining
 	judged.Remaining = max(0, quota-used)
-	fit := min(reply.Granted, max(0, quota-(used-reply.Granted))) // units of this request that fit
+	charged := reply.Fitted * cost // as long as Redis's limit is not reached; Granted lacks callers that have left
+	fit := min(charged, max(0, quota-(used-charged)))
 	switch operation {
 	case lua.Peek:
 		judged.Fitted = min(1, judged.Remaining/cost)
 	case lua.TakeUpTo:
-		judged.Granted, judged.Fitted = fit, min(1, fit)
+		judged.Granted, judged.Fitted = min(fit, reply.Granted), min(1, fit)
 	default:
 		judged.Fitted = fit / cost
-		judged.Granted = judged.Fitted * cost
+		judged.Granted = min(judged.Fitted*cost, reply.Granted)
 	}
 	if judged.Fitted >= count {
 		return judged

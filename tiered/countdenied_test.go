@@ -244,9 +244,11 @@ func TestLaw2CallersThatHaveLeftAreNotDenied(t *testing.T) {
 		q := r.ask(key, 5, c.operation)
 		e := q.entry()
 		e.Count = c.count
-		(*asker)(r).Answered(0, &e, &remote.Reply{
-			Status: remote.Allowed, Fitted: c.count, Granted: c.granted, Remaining: limit.MaxQuota - c.used, ResetAfter: time.Hour,
-		}, l.now())
+		reply := &remote.Reply{Status: remote.Allowed, Fitted: c.count, Granted: c.granted, Remaining: limit.MaxQuota - c.used, ResetAfter: time.Hour}
+		if judged := judge(1000, reply, e.Cost, e.Count, c.operation); judged.Granted > c.granted {
+			t.Errorf("%d units are granted, of which %d are anybody's", judged.Granted, c.granted)
+		}
+		(*asker)(r).Answered(0, &e, reply, l.now())
 		if d := mustAllow(t, r, key, 5); d.Allowed == c.denied {
 			t.Errorf("%d of operation %d with %d units granted, and %d used: then %+v", c.count, c.operation, c.granted, c.used, d)
 		}

@@ -263,12 +263,13 @@ func (s *Service) clockOf(window time.Duration) *atomic.Int64 {
 
 // compareClocks compares the times of charges, which are Redis's, with this instance's clock.
 func (s *Service) compareClocks(all []asked) {
+	now := s.options.Now().UnixMicro()
 	for i := range all {
 		a := &all[i]
 		if !a.asked || a.negative || a.decision.Tier != limit.TierRedis || a.decision.ChargedAt == 0 {
 			continue
 		}
-		clock, ahead := s.clockOf(a.limit.Window), a.decision.ChargedAt-s.options.Now().UnixMicro()
+		clock, ahead := s.clockOf(a.limit.Window), a.decision.ChargedAt-now
 		if was := clock.Load(); ahead < was-clocksAgree || ahead > was+clocksAgree {
 			clock.Store(ahead)
 		}

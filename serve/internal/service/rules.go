@@ -133,13 +133,17 @@ func (s *Service) overrideRule(l *loaded, o override) (*tiered.Rule, error) {
 	if rule, ok := l.overrides.Load(o); ok {
 		return rule.(*tiered.Rule), nil
 	}
-	rule, err := s.limiters.rule(l.ruleName(o.window), o.quota, o.window, o.terms, s.options.RememberDenials)
-	if err != nil && o.terms.Counted { // terms that fit the configured limit need not fit this one
-		terms := *o.terms
-		terms.Burst = 0
-		if rule, err = s.limiters.rule(l.ruleName(o.window), o.quota, o.window, &terms, s.options.RememberDenials); err != nil {
-			terms = config.Terms{Counted: true, Outage: o.terms.Outage}
-			rule, err = s.limiters.rule(l.ruleName(o.window), o.quota, o.window, &terms, s.options.RememberDenials)
+	try := []*config.Terms{o.terms}
+	if o.terms.Counted { // terms that fit the configured limit need not fit this one
+		withoutBurst := *o.terms
+		withoutBurst.Burst = 0
+		try = append(try, &withoutBurst, &config.Terms{Counted: true, Outage: o.terms.Outage})
+	}
+	var rule *tiered.Rule
+	var err error
+	for _, terms := range try {
+		if rule, err = s.limiters.rule(l.ruleName(o.window), o.quota, o.window, terms, s.options.RememberDenials); err == nil {
+			break
 		}
 	}
 	if err != nil {
