@@ -10,30 +10,87 @@ import (
 
 // Masters maps the slots of a Cluster to its masters.
 type Masters struct {
-	Addrs []string          // of the masters that have slots
+	Addrs []string          // of the masters that have slots; also NoMaster if there are slots that no master has
 	Of    [SlotCount]uint16 // position in Addrs, by slot
 }
 
+// NoMaster stands for the address of the master of slots that no master has. A Cluster has such slots when a master
+// without replicas was removed from it (CLUSTER FORGET), or after CLUSTER DELSLOTS.
+const NoMaster = "no master"
+
+// isNowhere reports whether no master has a slot.
+func (m *Masters) isNowhere(slot int) bool { return m != nil && m.Addrs[m.Of[slot]] == NoMaster }
+
 // MastersOf returns the mapping by which a Cluster's client currently routes commands. This takes no trip,
-// unless the client has not asked the Cluster yet; see [redis.ClusterClient.ReloadState].
-func MastersOf(ctx context.Context, client *redis.ClusterClient) (*Masters, error) {
-	m := &Masters{}
-	positions := make(map[*redis.Client]uint16)
+// unless the client has not asked the Cluster yet; see [redis.ClusterClient.ReloadState]. before is the previous
+// mapping, or nil.
+//
+// For a slot that no master has, go-redis names a random node each time that it is asked. So slots that may be such a
+// slot are asked for several times: those whose neighbor has another master or none, and those that had none before.
+func MastersOf(ctx context.Context, client *redis.ClusterClient, before *Masters) (*Masters, error) {
 	keys := keyInSlot()
-	for slot := range m.Of {
+	masterOf := func(slot int) (*redis.Client, error) {
 		master, err := client.MasterForKey(ctx, string(keys[slot][:]))
 		if err != nil {
 			return nil, fmt.Errorf("asking the Cluster which master has which slot: %w", err)
 		}
+		return master, nil
+	}
+	var of [SlotCount]*redis.Client // nil: no master has the slot
+	for slot := range of {
+		master, err := masterOf(slot)
+		if err != nil {
+			return nil, err
+		}
+		of[slot] = master
+		if slot > 0 && of[slot-1] == master && !before.isNowhere(slot) {
+			continue
+		}
+		if !changes(slot, masterOf) {
+			continue
+		}
+		of[slot] = nil
+		for i := slot - 1; i >= 0 && of[i] != nil && changes(i, masterOf); i-- { // they had the same random node by chance
+			of[i] = nil
+		}
+	}
+	m := &Masters{}
+	positions := make(map[*redis.Client]uint16)
+	for slot, master := range of {
 		position, seen := positions[master]
 		if !seen {
 			position = uint16(len(m.Addrs))
 			positions[master] = position
-			m.Addrs = append(m.Addrs, master.Options().Addr)
+			addr := NoMaster
+			if master != nil {
+				addr = master.Options().Addr
+			}
+			m.Addrs = append(m.Addrs, addr)
 		}
 		m.Of[slot] = position
 	}
 	return m, nil
+}
+
+// changes reports whether the master of a slot changes more than once while it is asked for several times. If it
+// changes once, the slot has just moved.
+func changes(slot int, masterOf func(slot int) (*redis.Client, error)) bool {
+	const times = 16
+	var last *redis.Client
+	changed := 0
+	for i := range times {
+		master, err := masterOf(slot)
+		if err != nil {
+			return false
+		}
+		if i > 0 && master != last {
+			changed++
+		}
+		if last = master; changed > 1 {
+			return true
+		}
+	}
+	return false
 }
 
 // keyInSlot has a key for each slot; each slot has four keys of two bytes.
@@ -69,6 +126,10 @@ func MastersBehind(ctx context.Context, client *redis.Client) (int, error) {
 	}
 	return len(masters), nil
 }
+
+// IsNowhere reports whether a node of a Cluster refused a command because no master has the slot of its keys. The node
+// has answered, and keys of other slots are decided.
+func IsNowhere(err error) bool { return redis.HasErrorPrefix(err, "CLUSTERDOWN Hash slot not served") }
 
 // IsElsewhere reports whether a node of a Cluster refused a command because its keys are on another
 // node, or on several.

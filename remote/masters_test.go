@@ -14,7 +14,7 @@ func TestMastersOfACluster(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 3)
 	client, ctx := cluster.Client(t), context.Background()
-	m, err := MastersOf(ctx, client)
+	m, err := MastersOf(ctx, client, nil)
 	if err != nil || len(m.Addrs) != 3 {
 		t.Fatalf("masters %v, %v", m, err)
 	}

@@ -238,11 +238,14 @@ func (b *Batcher) run(t *trip, started int64) (hasPlace bool) {
 	return true
 }
 
+// isOfSlots reports whether the node of a Cluster that refused a command decides keys of other slots.
+func isOfSlots(err error) bool { return IsMoving(err) || IsNowhere(err) }
+
 // tripEnded records a trip. This happens before its answers are handed out, so that a caller that has a
 // decision finds its trip counted.
 func (b *Batcher) tripEnded(t *trip, now, took, server int64, err error) {
-	if err != nil && IsMoving(err) {
-		err = nil // Redis has answered; only the calls whose keys are split between two nodes have no decision
+	if err != nil && isOfSlots(err) {
+		err = nil // Redis has answered; only the calls for some slots have no decision
 	}
 	b.mu.Lock()
 	b.last = t.cargo
@@ -315,7 +318,7 @@ func (b *Batcher) send(ctx context.Context, to *node, entries []Entry) (replies 
 	for i := range replies {
 		if r := &replies[i]; r.Err != nil {
 			r.Err = unanswered(r.Err)
-			if err == nil || !IsMoving(r.Err) {
+			if err == nil || !isOfSlots(r.Err) {
 				err = r.Err
 			}
 		} else if clock == 0 && r.Clock > 0 && to != nil && (server == 0 || to.clocks.bySlot) { // one server has one clock

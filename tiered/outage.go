@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -85,7 +86,14 @@ func (l *Limiter) newShards() *outage.Shards {
 		c.Address = node.Options().Addr
 	}
 	if client, ok := l.client.(*redis.ClusterClient); ok {
-		c.Masters = func(ctx context.Context) (*remote.Masters, error) { return remote.MastersOf(ctx, client) }
+		var before atomic.Pointer[remote.Masters]
+		c.Masters = func(ctx context.Context) (*remote.Masters, error) {
+			m, err := remote.MastersOf(ctx, client, before.Load())
+			if err == nil {
+				before.Store(m)
+			}
+			return m, err
+		}
 		c.Refresh = client.ReloadState
 		c.MayHaveChanged = l.script.MayHaveChanged
 		c.Slot = l.keys.Slot

@@ -98,8 +98,18 @@ func (l *Shards) reroute(m *remote.Masters) (added []*Shard) {
 		}
 		l.changes.Send() // the worst state may have changed
 	}
+	for i, addr := range m.Addrs {
+		if s := successors[i]; addr == remote.NoMaster && s.Breaker.Closed() {
+			s.Failed(errNowhere)
+			s.Breaker.ForceOpen(errNowhere)
+		}
+	}
 	return added
 }
+
+// errNowhere is the reason for opening the breaker of the shard that has the slots that no master has. That shard
+// keeps the trips of the other shards free of commands that any node may get, and that none answers.
+var errNowhere = errors.New("no master of the Cluster has these slots")
 
 // successors returns the shard of each master. It is the shard that the master had. If the master had
 // none, it is the shard of the vanished master that had most of its slots, or nil.
