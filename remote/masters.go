@@ -2,6 +2,7 @@ package remote
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 
@@ -69,8 +70,16 @@ func MastersOf(ctx context.Context, client *redis.ClusterClient, before *Masters
 		}
 		m.Of[slot] = position
 	}
+	if len(m.Addrs) == 1 && m.isNowhere(0) {
+		return nil, errNoSlots
+	}
 	return m, nil
 }
+
+// errNoSlots means that the Cluster's client has asked a node which has left the Cluster (CLUSTER RESET), and which
+// says that no master has any slot. The client may ask such a node for a minute after it has left, and longer if the
+// program has given it the node's address. Soon it asks another node.
+var errNoSlots = errors.New("asking the Cluster which master has which slot: the node that was asked knows of no slots")
 
 // changes reports whether the master of a slot changes more than once while it is asked for several times. If it
 // changes once, the slot has just moved.
