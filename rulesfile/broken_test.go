@@ -61,6 +61,7 @@ var broken = map[string]string{
 	"hold-too-long.yaml":         `:4:11: rule "search": tierlimit: invalid option: HoldLife of 48h0m0s, must be between 1ms and 24h0m0s`,
 	"hold-concurrent.yaml":       `:2:3: rule "search": tierlimit: invalid option: HoldLife cannot be combined with the limit 10/concurrent, which has no window`,
 	"tab.yaml":                   ":3:1: the file is not valid YAML: a tab cannot indent, write spaces",
+	"tab-in-number.yaml":         ":6:7: text without quotes contains a tab, put it in quotes",
 	"tab-in-text.yaml":           ":6:7: text without quotes contains a tab, put it in quotes",
 	"time-zone.yaml":             `:3:12: tierlimit: invalid limit: time zone "Berlin" in "5000/month@Berlin" is not known, write it like UTC or Europe/Berlin`,
 	"two-documents.yaml":         `:4:1: a second document begins here, or a directive precedes the first; a rules file must be a single document`,

@@ -188,11 +188,22 @@ func tooMany(tokens token.Tokens) *token.Token {
 // text, such as a key, would become another one.
 func withTab(tokens token.Tokens) *token.Token {
 	for _, t := range tokens {
-		if t.Type == token.StringType && strings.Contains(strings.Trim(t.Origin, " \t\r\n"), "\t") {
+		if isPlain(t) && strings.Contains(strings.Trim(t.Origin, " \t\r\n"), "\t") {
 			return t
 		}
 	}
 	return nil
+}
+
+// isPlain reports whether a token is text without quotes. What looks like a number without its tabs, for
+// example, has a type of its own.
+func isPlain(t *token.Token) bool {
+	switch t.Type {
+	case token.StringType, token.BoolType, token.NullType, token.InfinityType, token.NanType, token.FloatType,
+		token.IntegerType, token.BinaryIntegerType, token.OctetIntegerType, token.HexIntegerType:
+		return true
+	}
+	return false
 }
 
 func placeOf(t *token.Token) place { return place{t.Position.Line, t.Position.Column} }
