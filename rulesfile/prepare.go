@@ -63,11 +63,15 @@ const notTheSameCalls = "units of a concurrency limit are given back, those of o
 // culprit returns the place of the setting that the limiter refuses in a rule, or the place of the rule
 // if it refuses only a combination.
 func (r *Rules) culprit(s *spec) place {
-	if _, err := r.limiter.PrepareRule(s.name, limit.PerMinute(1)); err != nil {
+	plain := limit.PerMinute(1)
+	if s.limit.limit.IsConcurrent() {
+		plain = limit.Concurrent(1) // a limit with a window refuses slot_ttl, which is no mistake here
+	}
+	if _, err := r.limiter.PrepareRule(s.name, plain); err != nil {
 		return s.at // the name
 	}
 	for _, o := range s.options {
-		if _, err := r.limiter.PrepareRule(s.name, limit.PerMinute(1), o.option); err != nil {
+		if _, err := r.limiter.PrepareRule(s.name, plain, o.option); err != nil {
 			return o.at
 		}
 	}
