@@ -156,6 +156,8 @@ var (
 	errNotSent = fmt.Errorf("%w: not sent: %w", ErrNoAnswer, errNotRun)
 	errLate    = fmt.Errorf("%w: the request reached Redis too late: %w", ErrNoAnswer, errNotRun)
 
+	errAbandoned = fmt.Errorf("%w: the goroutine that asked Redis ended", ErrNoAnswer)
+
 	// ErrInDoubt means that the entry was not sent because its key is in doubt: it is not known yet whether an
 	// earlier entry has changed how many units the process holds.
 	ErrInDoubt = fmt.Errorf("%w: the result of an earlier request for the key is not known yet: %w", ErrNoAnswer, errNotRun)

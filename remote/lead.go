@@ -156,17 +156,26 @@ func (b *Batcher) lead(leader *call, others bool) {
 	}
 	now := localTime()
 	t := b.load(leader, now)
-	hasPlace := len(t.calls) == 0 || b.run(t, now)
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if leader != nil {
-		b.follow(leader)
+	hasPlace, returned := true, false
+	defer func() { // also if a hook of the client panics, and the caller's program recovers
+		if !returned {
+			hasPlace = b.abandon(t, leader)
+		}
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if leader != nil {
+			b.follow(leader)
+		}
+		b.spare = append(b.spare, t)
+		if hasPlace {
+			b.inFlight--
+			b.startNext()
+		}
+	}()
+	if len(t.calls) > 0 {
+		hasPlace = b.run(t, now)
 	}
-	b.spare = append(b.spare, t)
-	if hasPlace {
-		b.inFlight--
-		b.startNext()
-	}
+	returned = true
 }
 
 // follow lets a caller that has led a trip wait like the others again, unless its call is answered. The call is

@@ -339,6 +339,29 @@ func unanswered(err error) error {
 	return err
 }
 
+// abandon ends a trip whose goroutine ends before the calls are answered: a function of the program that the client
+// or the logger has called has panicked or ended the goroutine. That is no failure of Redis, which may have made the
+// decisions. abandon reports whether the trip still has its place.
+func (b *Batcher) abandon(t *trip, leader *call) (hasPlace bool) {
+	if leader != nil {
+		leader.claim() // its caller is gone, and must not be elected again
+	}
+	b.mu.Lock()
+	done := t.done
+	if !slices.Contains(b.trips, t) { // it has landed, and its result is recorded
+		done = nil
+	}
+	b.mu.Unlock()
+	if !b.land(t) {
+		return !t.passedOn
+	}
+	fail(t.calls, errAbandoned)
+	if done != nil {
+		done(nil)
+	}
+	return true
+}
+
 // land ends a trip. It returns false if the trip was given up.
 func (b *Batcher) land(t *trip) bool {
 	b.mu.Lock()

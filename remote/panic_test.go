@@ -1,0 +1,78 @@
+package remote
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tierlimit/tierlimit/internal/redistest"
+	"github.com/tierlimit/tierlimit/limit"
+)
+
+// breaking is a hook of the program that does not return from its next command.
+type breaking struct {
+	noHook
+	next atomic.Pointer[func()]
+}
+
+func (h *breaking) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if do := h.next.Swap(nil); do != nil {
+			(*do)()
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// Law 7: if a hook of the client panics, or ends the goroutine, in the goroutine of a caller that makes a trip, as when
+// net/http recovers from the panic, later calls are decided as before.
+func TestLaw7TripsThatPanic(t *testing.T) {
+	for name, do := range map[string]func(){"panics": func() { panic("a hook") }, "ends the goroutine": runtime.Goexit} {
+		t.Run(name, func(t *testing.T) {
+			server := redistest.Start(t)
+			hook := &breaking{}
+			client := server.Client(t, func(o *redis.Options) { o.ContextTimeoutEnabled = true })
+			client.AddHook(hook)
+			b, trips := newBatcher(t, client, deadline(200*time.Millisecond), func(o *Options) { o.Inline = true })
+			rule := newRule(t, limit.PerHour(1000), limit.GCRA())
+			ask := func() error {
+				_, err := b.Decide(t.Context(), Entry{Key: "k", Rule: rule, Cost: 1})
+				return err
+			}
+			redistest.Eventually(t, "Redis decides", func() bool { return ask() == nil })
+			awaitState(t, b, 0, 0)
+			for range 3 {
+				hook.next.Store(&do)
+				other := callOf(t.Context(), Entry{Key: "k", Rule: rule, Cost: 1}) // shares the trip
+				other.asked = localTime()
+				other.deadline = other.asked + (200 * time.Millisecond).Microseconds()
+				b.mu.Lock()
+				b.queue.add(other)
+				b.mu.Unlock()
+				ended := make(chan struct{})
+				go func() {
+					defer close(ended)
+					defer func() { _ = recover() }()
+					t.Errorf("the hook did not break the call: %v", ask())
+				}()
+				<-ended
+				if <-other.done; !errors.Is(other.err, ErrNoAnswer) || !MayHaveRun(other.err) {
+					t.Errorf("another call on the trip: %v", other.err)
+				}
+				for range 3 {
+					if err := ask(); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			if failed := trips.failures(); failed != 0 {
+				t.Errorf("%d trips count as failures of Redis", failed)
+			}
+		})
+	}
+}
