@@ -67,8 +67,7 @@ func (q *question) acquire(ctx context.Context, count int64) ([]*Slot, limit.Dec
 	if own > 0 {
 		count = own / q.cost
 	}
-	slots, reply, err := q.acquireInRedis(ctx, count)
-	q.unreserveSlots(own)
+	slots, reply, err := q.acquireInRedis(ctx, own, count)
 	switch {
 	case err == nil:
 		return q.acquired(ctx, slots, &reply)
@@ -82,8 +81,10 @@ func (q *question) acquire(ctx context.Context, count int64) ([]*Slot, limit.Dec
 	return []*Slot{slot}, d, nil
 }
 
-// acquireInRedis asks Redis to decide, and returns the slots that it granted.
-func (q *question) acquireInRedis(ctx context.Context, count int64) (slots []*Slot, reply remote.Reply, err error) {
+// acquireInRedis asks Redis to decide, and returns the slots that it granted. Then it calls unreserveSlots for own
+// units.
+func (q *question) acquireInRedis(ctx context.Context, own, count int64) (slots []*Slot, reply remote.Reply, err error) {
+	defer q.unreserveSlots(own)
 	l, s := q.rule.limiter, q.shard()
 	if !s.Breaker.Closed() {
 		return nil, reply, breaker.ErrOpen
@@ -95,8 +96,10 @@ func (q *question) acquireInRedis(ctx context.Context, count int64) (slots []*Sl
 	e := q.entry()
 	e.Count = count
 	sent := l.slotNow()
+	err = remote.ErrNoAnswer // unless Decide returns, see leaveSlots
+	defer func() { slots = q.leaveSlots(entered[0], sent, &reply, err) }()
 	reply, err = s.Decide(context.WithoutCancel(ctx), e)
-	return q.leaveSlots(entered[0], sent, &reply, err), reply, err
+	return nil, reply, err
 }
 
 // enterSlots registers, for each question, that an entry is about to be sent that changes what this
@@ -151,7 +154,8 @@ func (r *Rule) heldKey(key *callKey) local.HeldKey {
 }
 
 // leaveSlots registers the reply to an entry, or the error err instead of one, and returns the slots that
-// were granted.
+// were granted. It must be called even if a hook of the client panics while the entry is sent: while an entry is
+// registered, Redis is told of no other change of the key's slots.
 func (q *question) leaveSlots(h *local.Held[*Rule], sent int64, reply *remote.Reply, err error) (slots []*Slot) {
 	r, l := q.rule, q.rule.limiter
 	now := l.now()

@@ -267,7 +267,7 @@ func some(entries []remote.Entry, positions []int) []remote.Entry {
 }
 
 // acquire asks Redis to decide a part that may acquire slots; see charge.
-func (g *together) acquire(ctx context.Context, s *outage.Shard, part []int, entries []remote.Entry, within time.Duration) ([]remote.Reply, error) {
+func (g *together) acquire(ctx context.Context, s *outage.Shard, part []int, entries []remote.Entry, within time.Duration) (replies []remote.Reply, err error) {
 	questions := make([]*question, len(part))
 	for j, i := range part {
 		questions[j] = &g.questions[i]
@@ -277,17 +277,20 @@ func (g *together) acquire(ctx context.Context, s *outage.Shard, part []int, ent
 		return nil, err
 	}
 	sent := g.limiter.slotNow()
-	replies, err := s.DecideAll(context.WithoutCancel(ctx), entries, within) // see Rule.Acquire
-	if err != nil {
-		replies = make([]remote.Reply, len(part))
-	}
-	for j, i := range part {
-		if entered[j] == nil {
-			continue
+	err = remote.ErrNoAnswer // unless DecideAll returns, see leaveSlots
+	defer func() {
+		if err != nil {
+			replies = make([]remote.Reply, len(part))
 		}
-		if slots := questions[j].leaveSlots(entered[j], sent, &replies[j], err); slots != nil {
-			g.grants[i].Slot = slots[0]
+		for j, i := range part {
+			if entered[j] == nil {
+				continue
+			}
+			if slots := questions[j].leaveSlots(entered[j], sent, &replies[j], err); slots != nil {
+				g.grants[i].Slot = slots[0]
+			}
 		}
-	}
+	}()
+	replies, err = s.DecideAll(context.WithoutCancel(ctx), entries, within) // see Rule.Acquire
 	return replies, err
 }

@@ -165,8 +165,10 @@ func (q *question) decideByBoth(ctx context.Context, s *outage.Shard, d *limit.D
 		q.cost = own.Units
 	}
 	x := q.exchange()
-	err = s.DecideInto(ctx, &x.entry, &x.reply)
-	s.Release(&asked, own)
+	func() {
+		defer s.Release(&asked, own) // also if a hook of the client panics
+		err = s.DecideInto(ctx, &x.entry, &x.reply)
+	}()
 	switch {
 	case err == nil:
 		q.fromRedis(d, &x.reply)

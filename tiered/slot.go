@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tierlimit/tierlimit/internal/option"
+	"github.com/tierlimit/tierlimit/internal/outage"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/local"
 	"github.com/tierlimit/tierlimit/lua"
@@ -37,9 +38,16 @@ func (s *Slot) Release() {
 	now := l.now()
 	h, units, told := s.local.Release(now, l.unsettledUntil(now), shard.Breaker.Closed())
 	if told {
-		reply, err := shard.Decide(remote.DecideBy(context.Background(), by), remote.Entry{
-			Key: string(s.key.inRedis()), Rule: r.encoded, Operation: lua.Refund, Cost: units,
-		})
+		s.release(shard, h, units, by)
+	}
+	r.unitsCameBack(&s.key)
+}
+
+// release asks Redis to release the units of the slot by the given time, and registers the reply.
+func (s *Slot) release(shard *outage.Shard, h *local.Held[*Rule], units int64, by time.Time) {
+	l := s.rule.limiter
+	reply, err := remote.Reply{}, remote.ErrNoAnswer // unless Decide returns, see leaveSlots
+	defer func() {
 		switch now := l.now(); {
 		case err != nil:
 			h.Unknown(now, l.unsettledUntil(now))
@@ -48,8 +56,10 @@ func (s *Slot) Release() {
 		default:
 			h.Left(now, reply.Remaining)
 		}
-	}
-	r.unitsCameBack(&s.key)
+	}()
+	reply, err = shard.Decide(remote.DecideBy(context.Background(), by), remote.Entry{
+		Key: string(s.key.inRedis()), Rule: s.rule.encoded, Operation: lua.Refund, Cost: units,
+	})
 }
 
 // Held reports whether the slot is still held, that is, neither released nor expired. Held only reads a

@@ -127,7 +127,10 @@ func (q *line) askFor(ctx context.Context, w *waiter, count int64) {
 		return
 	}
 	asked := w.question()
+	answered := false
+	defer q.abandonUnless(&answered, w)
 	granted, denied, err := asked.allowSeveral(ctx, count)
+	answered = true
 	left := q.answered(w, granted, nil, denied, err)
 	var refunds sync.WaitGroup // at the same time, so that they share trips; Close waits for them
 	for _, d := range left {
@@ -139,6 +142,14 @@ func (q *line) askFor(ctx context.Context, w *waiter, count int64) {
 		})
 	}
 	refunds.Wait()
+}
+
+// abandonUnless ends the wait of a waiter that has asked and gets no answer: a function of the program that the client
+// calls has panicked or ended the goroutine. Otherwise the waiters behind it would wait for the answer forever.
+func (q *line) abandonUnless(answered *bool, w *waiter) {
+	if !*answered {
+		q.answered(w, nil, nil, nil, remote.ErrNoAnswer)
+	}
 }
 
 func (w *waiter) wantsTheSame(other *waiter) bool {
@@ -180,7 +191,10 @@ func (r *Rule) AcquireWait(ctx context.Context, key string, units int64) (*Slot,
 // same number of units.
 func (q *line) acquireFor(w *waiter, count int64) {
 	asked := w.question()
+	answered := false
+	defer q.abandonUnless(&answered, w)
 	slots, d, err := asked.acquire(context.Background(), count)
+	answered = true
 	var granted []limit.Decision
 	var denied *limit.Decision
 	if err == nil {
