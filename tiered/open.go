@@ -122,7 +122,7 @@ func OpenURL(url string, options ...Option) (*Limiter, error) {
 //     time, this saves up to two fifths of the processor time of decisions.
 //   - While other goroutines keep all processors busy, answers are read after each of their turns. Go itself would
 //     look for answers only every 10 ms.
-//   - Where Redis answers within 100 µs, for example on the same machine, a read polls for at most 100 µs before it
+//   - Where Redis answers within 200 µs, for example on the same machine, a read polls for at most 200 µs before it
 //     waits, as long as polling makes answers arrive sooner by at least a quarter. (Every 16th read does the opposite,
 //     to measure that.) Where idle processors are slow to wake up, this halves the time of decisions that are made one
 //     at a time. With a dozen decisions at a time it costs processor time.
