@@ -31,6 +31,7 @@ func TestReadingIsBounded(t *testing.T) {
 		"a mistake in front of a long line": "rules: }\n#" + fill("x"),
 		"a mistake in a long line":          "rules: {" + fill("x, ") + "]",
 		"colons":                            "rules: " + fill(":"),
+		"documents":                         fill("---\na\n"),
 		"a long name":                       "rules: {" + fill("x") + ": {limit: 1/s}}",
 	} {
 		var before, after runtime.MemStats

@@ -19,7 +19,7 @@ type place struct{ line, column int }
 
 const (
 	// maxBytes bounds the size of a file, and so the time to read it. That time is linear in the size,
-	// except for the work that maxFields bounds.
+	// except for the work that maxFields and maxMarks bound.
 	maxBytes = 256 << 10
 	// maxFields bounds the fields of a file, and the entries in lists and braces. For each field, the
 	// parser copies all fields that follow in the same mapping. For 10,000 fields, this takes 0.4 s and
@@ -28,6 +28,9 @@ const (
 	// maxDepth bounds how deep lists and fields are nested. The parser's memory grows with the square
 	// of the depth. Rules need a depth of 4.
 	maxDepth = 16
+	// maxMarks bounds the lines that begin or end a document, --- and .... For each document, the parser
+	// copies all that follow. A rules file needs none of these lines, or one of each.
+	maxMarks = 16
 )
 
 // parse returns the file's only document, or nil if it has none. Mistakes are added to the problems.
@@ -48,6 +51,10 @@ func parse(text []byte, p *problems) ast.Node {
 	}
 	if t := tooMany(tokens); t != nil {
 		p.addf(placeOf(t), "the file has more than %d fields or entries; keep a longer list of keys and their plans in the program", maxFields)
+		return nil
+	}
+	if t := tooManyMarks(tokens); t != nil {
+		p.addf(placeOf(t), "the file has more than %d lines of --- or ...; a rules file must be a single document", maxMarks)
 		return nil
 	}
 	if t := withTab(tokens); t != nil {
@@ -178,6 +185,20 @@ func tooMany(tokens token.Tokens) *token.Token {
 			entries++
 		}
 		if fields > maxFields || entries > maxFields {
+			return t
+		}
+	}
+	return nil
+}
+
+// tooManyMarks returns the first beginning or end of a document beyond maxMarks.
+func tooManyMarks(tokens token.Tokens) *token.Token {
+	marks := 0
+	for _, t := range tokens {
+		if t.Type == token.DocumentHeaderType || t.Type == token.DocumentEndType {
+			marks++
+		}
+		if marks > maxMarks {
 			return t
 		}
 	}
