@@ -2,6 +2,7 @@ package config
 
 import (
 	"errors"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -88,6 +89,25 @@ func bomb() string {
 		b.WriteString("a" + name + ": &a" + name + " [" + strings.Repeat("*a"+of+", ", 9) + "*a" + of + "]\n")
 	}
 	return b.String()
+}
+
+// A few lines that merge a mapping many times are read without much memory, or refused.
+func TestMergedManyTimes(t *testing.T) {
+	for _, field := range []string{"x", "metadata"} {
+		var b strings.Builder
+		b.WriteString("domain: d\ndescriptors:\n- &a0 {key: k0, " + field + ": {a: 1, b: 2, c: 3}}\n")
+		for i := range 6 {
+			name, of := string(rune('1'+i)), string(rune('0'+i))
+			b.WriteString("- &a" + name + " {<<: [" + strings.Repeat("*a"+of+", ", 9) + "*a" + of + "], key: k" + name + "}\n")
+		}
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, err := Load(t.Context(), []File{{"f.yaml", []byte(b.String())}}, false, nil)
+		runtime.ReadMemStats(&after)
+		if took := (after.TotalAlloc - before.TotalAlloc) >> 20; took > 2000 {
+			t.Errorf("%s: %d MB (%v)", field, took, err)
+		}
+	}
 }
 
 // Causes can be told apart, and an error lists several mistakes, up to a bound.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	commonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -319,6 +320,62 @@ domain: e
 		if !strings.Contains(got, want) {
 			t.Errorf("no warning %s in\n%s", want, got)
 		}
+	}
+}
+
+// A descriptor that merges another one, or has a field twice, is read as envoyproxy/ratelimit reads it: a rate_limit
+// takes what it does not say itself from the one before it, and fields count in the order in which they stand.
+func TestMergedFields(t *testing.T) {
+	c := load(t, `
+domain: d
+descriptors:
+  - &base
+    key: a
+    shadow_mode: true
+    metadata: {x: 1}
+    rate_limit: &limit {unit: minute, requests_per_unit: 5}
+  - &other {key: o, rate_limit: {unit: hour, requests_per_unit: 9}}
+  - <<: *base
+    key: part
+    metadata: {y: 2}
+    rate_limit: {requests_per_unit: 10}
+  - key: before
+    rate_limit:
+      requests_per_unit: 10
+      <<: *limit
+  - key: twice
+    rate_limit: {unit: minute, requests_per_unit: 3}
+    rate_limit: {requests_per_unit: 7}
+  - key: nothing
+    rate_limit: {unit: day, requests_per_unit: 3}
+    rate_limit:
+  - <<: [*base, *other]
+    key: list
+`)
+	for key, want := range map[string]int64{"a": 5, "o": 9, "part": 10, "before": 5, "twice": 7, "list": 5} {
+		l := c.Match("d", entries(key+"=")).Limit
+		if l == nil || l.RequestsPerUnit() != want || (l.Window == time.Minute) != (key != "o") || l.Shadow != (key == "a" || key == "part" || key == "list") {
+			t.Errorf("%s: %+v", key, l)
+		}
+	}
+	if c.Match("d", entries("nothing=")).Limit != nil {
+		t.Error("a rate_limit that is taken back is still there")
+	}
+	if metadata := c.Match("d", entries("part=")).Limit.Metadata.GetFields(); len(metadata) != 2 {
+		t.Errorf("metadata: %v", metadata)
+	}
+	got := strings.Join(c.Warnings, "\n")
+	for _, want := range []string{
+		`f.yaml:16:7: field "requests_per_unit" is overridden by the "<<" after it; put the "<<" first`,
+		`f.yaml:20:5: field "rate_limit" is set twice; the last one counts`,
+		`f.yaml:23:5: field "rate_limit" is set twice; the last one counts`,
+	} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no warning %s in\n%s", want, got)
+		}
+	}
+	if len(c.Warnings) != 3 {
+		t.Errorf("more warnings than expected:\n%s", got)
 	}
 }
 

@@ -46,7 +46,8 @@ const mostProblems = 20
 // problems collects the mistakes and warnings of all files.
 type problems struct {
 	file     string
-	overlay  bool // the file is an overlay, which must be a single document
+	overlay  bool                // the file is an overlay, which must be a single document
+	merged   map[*yaml.Node]bool // names of fields that come from merged mappings
 	found    []error
 	left     int // problems beyond mostProblems
 	warnings []string

@@ -97,9 +97,12 @@ func (p *problems) fields(n *yaml.Node, what, names string, read func(name strin
 		case name.Kind != yaml.ScalarNode || name.ShortTag() != "!!str":
 			p.addf(name, "a field's name is %s, must be text", kindOf(name))
 			continue
-		case seen[name.Value] != nil && strict:
+		case seen[name.Value] == nil || p.merged[seen[name.Value]]:
+		case strict:
 			p.addf(name, "field %q is set twice", name.Value)
-		case seen[name.Value] != nil:
+		case p.merged[name]:
+			p.warnf(seen[name.Value], "field %q is overridden by the \"<<\" after it; put the \"<<\" first", name.Value)
+		default:
 			p.warnf(name, "field %q is set twice; the last one counts", name.Value)
 		}
 		seen[name.Value] = name
@@ -117,7 +120,7 @@ func (p *problems) fields(n *yaml.Node, what, names string, read func(name strin
 		}
 	}
 	for name := range strings.SplitSeq(names, " ") {
-		if value, ok := fieldOf(n, name); ok && seen[name] != nil {
+		if value, ok := p.fieldOf(n, name); ok && seen[name] != nil {
 			read(name, value)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -109,44 +110,103 @@ func (x *expansion) expand(n *yaml.Node, depth int) *yaml.Node {
 		copied.Content[i] = x.expand(child, depth+1)
 	}
 	if n.Kind == yaml.MappingNode {
-		mergeInto(&copied)
+		x.mergeInto(&copied)
 	}
 	return &copied
 }
 
-// mergeInto applies "<<". Fields of the mapping itself take precedence.
-func mergeInto(n *yaml.Node) {
-	var own, merged []*yaml.Node
+// mergeInto applies "<<". As in envoyproxy/ratelimit, the merged fields take the place of the "<<", and of several fields
+// of a name the last one counts: a field before the "<<" does not override a merged one, as YAML says it should. In an
+// overlay, which is new, the fields of the mapping itself do take precedence. Of several mappings that one "<<" merges,
+// the first takes precedence.
+func (x *expansion) mergeInto(n *yaml.Node) {
+	p := x.problems
+	var all, before []*yaml.Node
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		key, value := n.Content[i], n.Content[i+1]
 		if key.ShortTag() != "!!merge" {
-			own = append(own, key, value)
+			all = append(all, key, value)
 			continue
 		}
 		from := []*yaml.Node{value}
 		if value.Kind == yaml.SequenceNode {
 			from = value.Content
 		}
-		for _, mapping := range from {
+		var merged fieldSet
+		for _, mapping := range slices.Backward(from) {
 			if mapping.Kind == yaml.MappingNode {
-				merged = append(merged, mapping.Content...)
+				p.addMerged(&merged, mapping)
 			} else {
-				own = append(own, key, mapping)
+				all = append(all, key, mapping)
 			}
 		}
-	}
-	n.Content = own
-	for i := 0; i+1 < len(merged); i += 2 {
-		if _, known := fieldOf(n, merged[i].Value); !known {
-			n.Content = append(n.Content, merged[i], merged[i+1])
+		if p.overlay {
+			before = append(before, merged.content...)
+		} else {
+			all = append(all, merged.content...)
 		}
+	}
+	n.Content = append(before, all...)
+}
+
+// fieldSet has fields of merged mappings, each name once: a few lines of aliases can merge a mapping billions of times.
+type fieldSet struct {
+	content []*yaml.Node
+	at      map[string]int // where in content the value of a name is
+}
+
+// addMerged adds the fields of a mapping. They override those that are there.
+func (p *problems) addMerged(to *fieldSet, mapping *yaml.Node) {
+	if to.at == nil {
+		to.at = make(map[string]int)
+	}
+	for i := 0; i+1 < len(mapping.Content); i += 2 {
+		name, value := mapping.Content[i], mapping.Content[i+1]
+		if name.Kind == yaml.ScalarNode && name.Value != "" {
+			if at, known := to.at[name.Value]; known {
+				to.content[at] = p.override(name.Value, to.content[at], value)
+				continue
+			}
+			to.at[name.Value] = len(to.content) + 1
+		}
+		to.content = append(to.content, p.merge(name), value)
 	}
 }
 
-// fieldOf returns the value of a mapping's field. If there are several fields of the name, the last one counts.
-func fieldOf(n *yaml.Node, name string) (value *yaml.Node, ok bool) {
+// override returns what a field is when another value follows the one that it has. That is the later one, but structures
+// (rate_limit and metadata) count together, as in envoyproxy/ratelimit: what the later one does not say, the one before
+// it does. So a descriptor that merges another one may override only a part of its rate_limit.
+func (p *problems) override(name string, value, next *yaml.Node) *yaml.Node {
+	if name != "rate_limit" && name != "metadata" || value.Kind != yaml.MappingNode || next.Kind != yaml.MappingNode {
+		return next
+	}
+	var earlier fieldSet
+	p.addMerged(&earlier, value)
+	joined := *next
+	joined.Content = append(earlier.content, next.Content...)
+	return &joined
+}
+
+// merge returns a copy of a field's name that comes from a merged mapping, and remembers it: a field that overrides it
+// is no mistake.
+func (p *problems) merge(name *yaml.Node) *yaml.Node {
+	copied := *name
+	if p.merged == nil {
+		p.merged = make(map[*yaml.Node]bool)
+	}
+	p.merged[&copied] = true
+	return &copied
+}
+
+// fieldOf returns the value of a mapping's field. If there are several fields of the name, the last one counts, see
+// override.
+func (p *problems) fieldOf(n *yaml.Node, name string) (value *yaml.Node, ok bool) {
 	for i := 0; i+1 < len(n.Content); i += 2 {
-		if n.Content[i].Value == name {
+		switch {
+		case n.Content[i].Value != name:
+		case ok:
+			value = p.override(name, value, n.Content[i+1])
+		default:
 			value, ok = n.Content[i+1], true
 		}
 	}
