@@ -90,6 +90,11 @@ func (e *environment) meaningless(s *Settings) (lines []string) {
 	if format := e.text("LOG_FORMAT", "text"); !strings.EqualFold(format, "text") && !strings.EqualFold(format, "json") {
 		lines = append(lines, fmt.Sprintf("LOG_FORMAT is %q, must be text or json: lines are written as text", format))
 	}
+	for i, part := range strings.Split(e.values[nodeMetadata], ",") {
+		if part != "" && !strings.Contains(part, "=") { // the part itself is not shown, because it may be a token
+			lines = append(lines, fmt.Sprintf("%s has no \"=\" in its part %d, which has no effect: it must be like name=value,name=value", nodeMetadata, i+1))
+		}
+	}
 	depends := []struct {
 		idle bool // the variables in why have no effect
 		why  map[string]string

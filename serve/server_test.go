@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"math/big"
 	"net"
 	"net/http"
@@ -798,7 +799,7 @@ func TestSettings(t *testing.T) {
 		"STATSD_PORT=0", "STATSD_PROTOCOL=unix", "STATS_FLUSH_INTERVAL=1ms", "EXTRA_TAGS=x",
 		"XDS_CLIENT_BACKOFF_INITIAL_INTERVAL=0s", "XDS_CLIENT_BACKOFF_MAX_INTERVAL=1ms", "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS=token=secret",
 		"TIERLIMIT_DEADLINE=0s", "TIERLIMIT_DEADLINE=11s", "TIERLIMIT_DEADLINE=15", "LIMIT_LIMIT_HEADER=X Limit", "LIMIT_RESET_HEADER=x:", "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS=a b:secret",
-		"BACKEND_TYPE=memcache", "CONFIG_TYPE=ETCD", "CONFIG_GRPC_XDS_SERVER_URL=http://a:1", "CONFIG_GRPC_XDS_NODE_METADATA=x", "REDIS_TYPE=ring", "REDIS_SOCKET_TYPE=udp", "REDIS_POOL_SIZE=0", "TIERLIMIT_FLEET_SIZE=0", "TIERLIMIT_FLEET_SIZE=1000001", "GRPC_SERVER_USE_TLS=true",
+		"BACKEND_TYPE=memcache", "CONFIG_TYPE=ETCD", "CONFIG_GRPC_XDS_SERVER_URL=http://a:1", "REDIS_TYPE=ring", "REDIS_SOCKET_TYPE=udp", "REDIS_POOL_SIZE=0", "TIERLIMIT_FLEET_SIZE=0", "TIERLIMIT_FLEET_SIZE=1000001", "GRPC_SERVER_USE_TLS=true",
 	} {
 		name, _, _ := strings.Cut(bad, "=")
 		if _, _, err := FromEnvironment([]string{bad}); err == nil || !strings.Contains(err.Error(), name) || strings.Contains(err.Error(), "secret") {
@@ -834,6 +835,10 @@ func TestSettings(t *testing.T) {
 		if _, warnings, err := FromEnvironment(strings.Fields(settings)); err != nil || len(warnings) != 0 {
 			t.Errorf("%s: %q, %v", settings, warnings, err)
 		}
+	}
+	// envoyproxy/ratelimit leaves out what is not like name=value, and starts.
+	if s, warnings, err := FromEnvironment([]string{"CONFIG_GRPC_XDS_NODE_METADATA=a:b,c=d=e,"}); err != nil || !maps.Equal(s.XDS.NodeMetadata, map[string]string{"c": "d=e"}) || len(warnings) != 1 || !strings.Contains(warnings[0], `CONFIG_GRPC_XDS_NODE_METADATA has no "=" in its part 1`) {
+		t.Errorf("metadata of the node: %v, %q, %v", s.XDS.NodeMetadata, warnings, err)
 	}
 	if _, warnings, err := FromEnvironment([]string{"LOG_FORMAT=xml"}); err != nil || len(warnings) != 1 || !strings.Contains(warnings[0], `LOG_FORMAT is "xml", must be text or json`) {
 		t.Errorf("a form of logs: %q, %v", warnings, err)

@@ -48,7 +48,7 @@ func (e *environment) xds() XDSSettings {
 	return XDSSettings{
 		Server:       server,
 		NodeID:       e.text("CONFIG_GRPC_XDS_NODE_ID", "default"),
-		NodeMetadata: e.pairs("CONFIG_GRPC_XDS_NODE_METADATA", "="),
+		NodeMetadata: e.nodeMetadata(),
 		Headers:      e.pairs(headers, ":"),
 		UseTLS:       e.truth("CONFIG_GRPC_XDS_SERVER_USE_TLS", false),
 		Certificate:  e.text("CONFIG_GRPC_XDS_CLIENT_TLS_CERT", ""), Key: e.text("CONFIG_GRPC_XDS_CLIENT_TLS_KEY", ""),
@@ -69,6 +69,20 @@ func (e *environment) pairs(name, between string) map[string]string {
 		}
 	}
 	return pairs
+}
+
+const nodeMetadata = "CONFIG_GRPC_XDS_NODE_METADATA"
+
+// nodeMetadata reads the metadata of the node. Parts without a "=" are left out, as envoyproxy/ratelimit does, because a
+// service that starts there has to start here; meaningless warns of them.
+func (e *environment) nodeMetadata() map[string]string {
+	metadata := make(map[string]string)
+	for _, part := range strings.Split(e.values[nodeMetadata], ",") {
+		if name, value, ok := strings.Cut(part, "="); ok {
+			metadata[name] = value
+		}
+	}
+	return metadata
 }
 
 // shortestRetry is the shortest wait between attempts, so that an absent control plane is not asked in a tight loop.
