@@ -840,6 +840,10 @@ func TestSettings(t *testing.T) {
 	if s, warnings, err := FromEnvironment([]string{"CONFIG_GRPC_XDS_NODE_METADATA=a:b,c=d=e,"}); err != nil || !maps.Equal(s.XDS.NodeMetadata, map[string]string{"c": "d=e"}) || len(warnings) != 1 || !strings.Contains(warnings[0], `CONFIG_GRPC_XDS_NODE_METADATA has no "=" in its part 1`) {
 		t.Errorf("metadata of the node: %v, %q, %v", s.XDS.NodeMetadata, warnings, err)
 	}
+	// Numbers have Go's forms, as in envoyproxy/ratelimit.
+	if s, _, err := FromEnvironment([]string{"LOCAL_CACHE_SIZE_IN_BYTES=0x100000", "PORT=8_080", "REDIS_POOL_SIZE=0b11"}); err != nil || !s.RememberDenials || s.HTTP != "0.0.0.0:8080" || s.Redis.PoolSize != 3 {
+		t.Errorf("numbers: %+v, %v", s, err)
+	}
 	if _, warnings, err := FromEnvironment([]string{"LOG_FORMAT=xml"}); err != nil || len(warnings) != 1 || !strings.Contains(warnings[0], `LOG_FORMAT is "xml", must be text or json`) {
 		t.Errorf("a form of logs: %q, %v", warnings, err)
 	}

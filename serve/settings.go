@@ -282,16 +282,17 @@ func (e *environment) truth(name string, otherwise bool) bool {
 	return value
 }
 
+// number reads a whole number in any of Go's forms, such as 0x100000 and 1_000_000, because envoyproxy/ratelimit does.
 func (e *environment) number(name string, otherwise, least, most int) int {
 	text := e.values[name]
 	if text == "" {
 		return otherwise
 	}
-	value, err := strconv.Atoi(text)
-	if err != nil || value < least || value > most {
+	value, err := strconv.ParseInt(text, 0, strconv.IntSize)
+	if err != nil || int(value) < least || int(value) > most {
 		e.fail("%s is %q, must be a whole number between %d and %d", name, text, least, most)
 	}
-	return value
+	return int(value)
 }
 
 func (e *environment) duration(name string, otherwise time.Duration) time.Duration {
