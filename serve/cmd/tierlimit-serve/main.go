@@ -17,6 +17,7 @@ import (
 	"os"
 	"os/signal"
 	"path"
+	"strings"
 	"syscall"
 
 	"github.com/tierlimit/tierlimit/serve"
@@ -86,11 +87,7 @@ func serveUntil(ctx context.Context, environ []string, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	var handler slog.Handler = slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: settings.LogLevel})
-	if settings.LogJSON {
-		handler = slog.NewJSONHandler(stderr, &slog.HandlerOptions{Level: settings.LogLevel})
-	}
-	log := slog.New(handler)
+	log := newLog(&settings, stderr)
 	for _, warning := range warnings {
 		log.Warn(warning)
 	}
@@ -116,4 +113,41 @@ func serveUntil(ctx context.Context, environ []string, stderr io.Writer) error {
 	case err := <-server.Failed():
 		return err
 	}
+}
+
+// newLog returns the log. Its levels, and the fields of JSON, have the names that envoyproxy/ratelimit gives them, because
+// whoever collects and filters its logs has set up these names.
+func newLog(settings *serve.Settings, w io.Writer) *slog.Logger {
+	options := &slog.HandlerOptions{Level: settings.LogLevel}
+	options.ReplaceAttr = func(groups []string, a slog.Attr) slog.Attr {
+		if len(groups) > 0 {
+			return a
+		}
+		switch a.Key {
+		case slog.LevelKey:
+			if level, ok := a.Value.Any().(slog.Level); ok {
+				return slog.String(slog.LevelKey, levelName(level))
+			}
+		case slog.TimeKey:
+			if settings.LogJSON && a.Value.Kind() == slog.KindTime {
+				a.Key = "@timestamp"
+			}
+		case slog.MessageKey:
+			if settings.LogJSON {
+				a.Key = "@message"
+			}
+		}
+		return a
+	}
+	if settings.LogJSON {
+		return slog.New(slog.NewJSONHandler(w, options))
+	}
+	return slog.New(slog.NewTextHandler(w, options))
+}
+
+func levelName(level slog.Level) string {
+	if level == slog.LevelWarn {
+		return "warning"
+	}
+	return strings.ToLower(level.String())
 }

@@ -1,14 +1,19 @@
 package main
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"io"
+	"log/slog"
 	"runtime"
 	"runtime/debug"
 	"runtime/metrics"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/tierlimit/tierlimit/serve"
 )
 
 // Flags that do not say what to do are an error, and start no service.
@@ -79,4 +84,24 @@ func TestGarbageIsBounded(t *testing.T) {
 	runtime.GC()
 	become(100)
 	runtime.KeepAlive(large)
+}
+
+// Levels, and the fields of JSON, have envoyproxy/ratelimit's names.
+func TestNamesInLogs(t *testing.T) {
+	var out bytes.Buffer
+	newLog(&serve.Settings{LogJSON: true}, &out).Warn("listening", "at", "a:1")
+	var line map[string]string
+	if err := json.Unmarshal(out.Bytes(), &line); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := time.Parse(time.RFC3339Nano, line["@timestamp"]); err != nil || len(line) != 4 || line["@message"] != "listening" || line["level"] != "warning" || line["at"] != "a:1" {
+		t.Errorf("%s (%v)", out.String(), err)
+	}
+	out.Reset()
+	log := newLog(&serve.Settings{LogLevel: slog.LevelInfo}, &out)
+	log.Debug("hidden")
+	log.Error("lost", "for", time.Second)
+	if text := out.String(); !strings.HasPrefix(text, "time=") || !strings.HasSuffix(text, " level=error msg=lost for=1s\n") || strings.Contains(text, "hidden") {
+		t.Error(text)
+	}
 }
