@@ -386,9 +386,10 @@ domain: d
 descriptors:
   - key: k
     rate_limit: {unit: day}
-    metadata: {on: yes, since: 2022-11-28, list: [off, 010, 1.5, ~, "yes", 2001-12-14 21:59:43.10 -5]}
+    metadata: {on: yes, since: 2022-11-28, list: [off, 010, 1.5, ~, "yes", 2001-12-14 21:59:43.10 -5], deep: [{no: a, 0x10: b, 1.50: c, ~: d, "off": e, 2022-11-28: f}]}
 `)
-	want := map[string]any{"on": true, "since": "2022-11-28", "list": []any{false, 8.0, 1.5, nil, "yes", "2001-12-14 21:59:43.10 -5"}}
+	deep := []any{map[string]any{"false": "a", "16": "b", "1.5": "c", "<nil>": "d", "off": "e", "2022-11-28": "f"}}
+	want := map[string]any{"on": true, "deep": deep, "since": "2022-11-28", "list": []any{false, 8.0, 1.5, nil, "yes", "2001-12-14 21:59:43.10 -5"}}
 	if got := c.Limits()[0].Metadata.AsMap(); !reflect.DeepEqual(got, want) {
 		t.Errorf("%v\nwant %v", got, want)
 	}

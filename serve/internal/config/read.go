@@ -3,6 +3,7 @@ package config
 import (
 	"cmp"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -358,15 +359,33 @@ func (p *problems) metadata(n *yaml.Node) *structpb.Struct {
 		p.addf(n, "metadata is %s, must be a mapping (NAME: VALUE)", kindOf(n))
 		return nil
 	}
-	value := p.anything(n)
+	value := p.anything(n, func(name *yaml.Node) string { return name.Value })
 	if value == nil || len(value.GetStructValue().GetFields()) == 0 {
 		return nil
 	}
 	return value.GetStructValue()
 }
 
-// anything reads a value of metadata as YAML 1.1: yes and off are booleans, and a date is text.
-func (p *problems) anything(n *yaml.Node) *structpb.Value {
+// innerName returns the name of a field inside a structure of metadata. As in envoyproxy/ratelimit, a name that YAML 1.1
+// reads as a boolean, a number or null is the text of that value there, such as "true" for on. At the top level the name
+// is what is written.
+func innerName(n *yaml.Node) string {
+	if truth, ok := truthOf(n); ok {
+		return strconv.FormatBool(truth)
+	}
+	switch n.ShortTag() {
+	case "!!int", "!!float", "!!null":
+		var value any
+		if n.Decode(&value) == nil {
+			return fmt.Sprint(value)
+		}
+	}
+	return n.Value
+}
+
+// anything reads a value of metadata as YAML 1.1: yes and off are booleans, and a date is text. If it is a structure,
+// nameOf returns the names of its fields.
+func (p *problems) anything(n *yaml.Node, nameOf func(*yaml.Node) string) *structpb.Value {
 	switch n.Kind {
 	case yaml.MappingNode:
 		fields := make(map[string]*structpb.Value)
@@ -376,13 +395,13 @@ func (p *problems) anything(n *yaml.Node) *structpb.Value {
 				p.addf(name, "a field's name in metadata is %s, must be text", kindOf(name))
 				continue
 			}
-			fields[name.Value] = p.anything(n.Content[i+1])
+			fields[nameOf(name)] = p.anything(n.Content[i+1], innerName)
 		}
 		return structpb.NewStructValue(&structpb.Struct{Fields: fields})
 	case yaml.SequenceNode:
 		list := &structpb.ListValue{}
 		for _, element := range n.Content {
-			list.Values = append(list.Values, p.anything(element))
+			list.Values = append(list.Values, p.anything(element, innerName))
 		}
 		return structpb.NewListValue(list)
 	}
