@@ -154,3 +154,19 @@ func TestPeaks(t *testing.T) {
 		t.Errorf("%v, want [6 7]", got)
 	}
 }
+
+// The last request lies in the last part, however long the traffic lasts: over centuries, a float64 does not tell
+// the last microsecond from the end. One request without a time, in the year 1, is enough for that.
+func TestTrafficOfCenturies(t *testing.T) {
+	for _, years := range []int64{1, 285, 286, 2_000} {
+		traffic := New(func(yield func(int64, string) bool) {
+			const year = 366 * 24 * 3600 * 1_000_000
+			_ = yield(epoch-years*year, "a") && yield(epoch, "b") && yield(epoch, "b")
+		})
+		for n := 1; n <= Parts; n++ {
+			if first, last := traffic.part(0, n), traffic.part(2, n); first != 0 || last != n-1 {
+				t.Errorf("%d years in %d parts: the first request is in part %d, the last in part %d", years, n, first, last)
+			}
+		}
+	}
+}

@@ -87,5 +87,6 @@ func (t *Traffic) Span() (first, last time.Time) {
 func (t *Traffic) part(request int32, n int) int {
 	first := t.at[0]
 	span := t.at[len(t.at)-1] - first + 1
-	return int(float64(t.at[request]-first) / float64(span) * float64(n))
+	// Over centuries, the quotient of the last request is rounded to 1.
+	return min(n-1, int(float64(t.at[request]-first)/float64(span)*float64(n)))
 }
