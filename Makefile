@@ -69,7 +69,7 @@ RACE_SKIP := ^Example \
 	^TestLaw11InstancesAreReplacedWithoutRedis$$/^(even_traffic|the_heaviest_first) \
 	^TestLeastPrivilegeOnACluster$$ \
 	^TestPlanOnARealRedis$$ ^TestPlanOfWhatIsHeld$$ ^TestPlanEmbedded$$ ^TestReportOfTheBuiltInDay$$ \
-	^TestReportOfEveryLoad$$ ^TestReportOfFewWrongDecisions$$ ^TestReplayDials$$ ^TestEveryAlgorithmGrantsQuietRequests$$ \
+	^TestReportOfEveryLoad$$ ^TestReportOfALoadOfCenturies$$ ^TestReportOfFewWrongDecisions$$ ^TestReplayDials$$ ^TestEveryAlgorithmGrantsQuietRequests$$ \
 	^TestHeavyKeysSurviveAttackers$$ ^TestFieldsAreBounded$$ ^TestReadingIsBounded$$ \
 	^TestServicesLinkNoTestOracle$$ ^TestVariablesOfErrors$$ ^TestMemoryOfReadingIsGivenBack$$
 empty :=

@@ -315,3 +315,15 @@ func TestReportKeepsItsLog(t *testing.T) {
 		}
 	}
 }
+
+// Made-up loads for long windows last for centuries. A limiter cannot count that far, and decides what comes
+// before.
+func TestReportOfALoadOfCenturies(t *testing.T) {
+	t.Parallel()
+	for _, load := range []string{"adversary", "boundary"} {
+		html := reported(t, "-load", load, "-limit", "1/8784h", "-requests", "5000")
+		if !strings.Contains(html, "requests went through a limiter") {
+			t.Errorf("%s: no request went through a limiter", load)
+		}
+	}
+}
