@@ -218,6 +218,16 @@ func TestReplayReportsBadLines(t *testing.T) {
 	}
 }
 
+// A line of a machine whose clock is wrong does not end the replay: a limiter cannot count at its time.
+func TestReplayLeavesOutTimesOfTheFarFuture(t *testing.T) {
+	t.Parallel()
+	log := "2026-11-22T12:00:00Z a\n2026-11-22T12:00:01Z a\n2150-01-01T00:00:00Z a\n2150-01-01T00:00:01Z a\n2100-12-31T23:59:58Z a\n2100-12-31T23:59:59Z a\n"
+	stdout, stderr, err := command(t, strings.NewReader(log), "replay", "-limit", "1/1h", "-")
+	if err != nil || !strings.Contains(stdout, "4 requests of 1 key (host), 2 bad lines") {
+		t.Errorf("%v\n%s%s", err, stdout, stderr)
+	}
+}
+
 func TestMistakesOnTheCommandLine(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {

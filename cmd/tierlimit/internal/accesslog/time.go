@@ -12,12 +12,12 @@ const (
 	badDate     = "the time's day does not exist in that month"
 	badZone     = "the time's zone is out of range"
 	beforeEpoch = "the time is before 1970"
-	tooLate     = "the time is after March 2255"
+	tooLate     = "the time is after the year 2100"
 )
 
-// lastSecond bounds the times that are read, in seconds since 1970. The limiters count in nanoseconds,
-// and such a time plus a window fits into 63 bits.
-const lastSecond = 9_000_000_000
+// lastSecond bounds the times that are read, in seconds since 1970: it is the beginning of the year 2101. A limiter
+// counts until the year 2100, see tiered.VirtualClock. A later time is rather of a machine whose clock is wrong.
+const lastSecond = 4_133_980_800
 
 // parseTime reads 02/Jan/2006:15:04:05 -0700, with or without a fraction after the seconds, and returns
 // the time in UTC. It parses by hand, because time.Parse would take most of the time of reading a log.
