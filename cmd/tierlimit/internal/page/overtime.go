@@ -51,14 +51,20 @@ func timeTicks(first, last time.Time, f format) plot.Ticker {
 	if f.narrow {
 		most = 4
 	}
-	layout := "15:04"
-	if last.Sub(first) > 36*time.Hour {
+	step, layout := roundStep(last.Sub(first), most), "15:04"
+	switch span := last.Sub(first); {
+	case span > 300*24*time.Hour: // the same day may come twice
+		layout = "Jan 2006"
+	case span > 36*time.Hour && step < 24*time.Hour:
+		layout = "2 Jan 15:04"
+	case span > 36*time.Hour:
 		layout = "2 Jan"
-	} else if last.Sub(first) < 10*time.Minute {
+	case span < 5*time.Second: // the steps are shorter than a second
+		layout = "15:04:05.000"
+	case span < 10*time.Minute:
 		layout = "15:04:05"
 	}
 	var ticks []plot.Tick
-	step := roundStep(last.Sub(first), most)
 	for t := first.Truncate(step).Add(step); t.Before(last); t = t.Add(step) {
 		ticks = append(ticks, plot.Tick{Value: float64(t.UnixMicro()), Label: t.Format(layout)})
 	}

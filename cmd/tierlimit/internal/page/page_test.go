@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"strconv"
 	"testing"
+	"time"
 )
 
 // Every text color is readable on the page's background, in light and in dark mode: the contrast is at
@@ -44,4 +45,29 @@ func luminance(t *testing.T, color string) (sum float64) {
 		sum += weight * v
 	}
 	return sum
+}
+
+// The marks of a time axis differ from each other, and those of years say which year they are in.
+func TestTimeTicks(t *testing.T) {
+	first := time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC)
+	for span, want := range map[time.Duration]string{
+		2 * time.Second:          "12:00:00.500",
+		time.Minute:              "12:00:10",
+		3 * time.Hour:            "12:30",
+		72 * time.Hour:           "23 Nov 00:00",
+		20 * 24 * time.Hour:      "25 Nov",
+		6 * 365 * 24 * time.Hour: "Sep 2027",
+	} {
+		ticks := timeTicks(first, first.Add(span), format{}).Ticks(0, 0)
+		seen := make(map[string]bool)
+		for _, tick := range ticks {
+			if seen[tick.Label] {
+				t.Errorf("%v: two marks are %s", span, tick.Label)
+			}
+			seen[tick.Label] = true
+		}
+		if len(ticks) == 0 || ticks[0].Label != want {
+			t.Errorf("%v: the first mark of %v is not %s", span, ticks, want)
+		}
+	}
 }
