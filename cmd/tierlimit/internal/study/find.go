@@ -75,11 +75,17 @@ func peaks(t *simulate.Traffic, window time.Duration) []int64 {
 	return all
 }
 
+// wholePart returns how many of n a part is at most. A product that is slightly below a whole number because
+// floating-point numbers are rounded, as 0.29 * 100 is, counts as that number.
+func wholePart(part float64, n int) int {
+	return int(math.Floor(part * float64(n) * (1 + 1e-12)))
+}
+
 // byKeys returns the smallest quota that affects at most a part of the keys. A limit affects exactly
 // the keys whose peak is above it.
 func (f finder) byKeys(part float64) (quota int64) {
 	sorted := slices.Sorted(slices.Values(f.peaks))
-	affected := int(math.Floor(part * float64(len(sorted))))
+	affected := wholePart(part, len(sorted))
 	return sorted[max(0, len(sorted)-1-affected)]
 }
 
@@ -87,7 +93,7 @@ func (f finder) byKeys(part float64) (quota int64) {
 // more in total. (The i-th grant waits for the grant N before it to leave, so it is not later under a
 // larger N.)
 func (f finder) byRequests(ctx context.Context, part float64) (quota int64, err error) {
-	allowed := int(math.Floor(part * float64(f.traffic.Requests())))
+	allowed := wholePart(part, f.traffic.Requests())
 	low, high := int64(1), slices.Max(f.peaks)
 	for low < high && ctx.Err() == nil {
 		middle := low + (high-low)/2

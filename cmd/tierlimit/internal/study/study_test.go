@@ -187,3 +187,21 @@ func TestCheck(t *testing.T) {
 		t.Errorf("left behind: %q, %v", left, err)
 	}
 }
+
+// 29 % of 100 keys are 29 keys, although the product of these floating-point numbers is slightly less.
+func TestFindOfARoundPart(t *testing.T) {
+	traffic := simulate.New(func(yield func(int64, string) bool) {
+		for key := range 100 {
+			for range key + 1 { // so the peaks are 1 to 100
+				yield(1e15, fmt.Sprint("key-", key))
+			}
+		}
+	})
+	proposals, err := Find(context.Background(), traffic, 0.29, func(int) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p := proposals[0].ByKeys; p.Affected != 29 || p.Limit.Quota() != 71 {
+		t.Errorf("%v affects %d keys, want 71/1s and 29", p.Limit, p.Affected)
+	}
+}
