@@ -157,6 +157,10 @@ func (q *line) look(w *waiter) (task waiterTask, pause time.Duration) {
 			pause = 0
 		}
 	}
+	if pause > 0 && w.rule.config.unsettled == GiveBack {
+		// Redis does not say when a hold will end that nobody settles, and its units are free from then on.
+		pause = min(pause, max(0, lookAgain-time.Since(q.asked)))
+	}
 	if pause > 0 {
 		return waiterWaits, pause
 	}
@@ -227,7 +231,7 @@ func (q *line) answered(w *waiter, granted []limit.Decision, slots []*Slot, deni
 // expelLate ends the waits that cannot succeed in time, given how long the first waiter must wait.
 func (q *line) expelLate(wait time.Duration) {
 	first, between := q.first(), int64(0)
-	if first.rule.slotTTL != 0 {
+	if first.rule.freesUnitsAnyTime() {
 		return
 	}
 	for at := q.waiters.Front(); at != nil; {
@@ -242,11 +246,17 @@ func (q *line) expelLate(wait time.Duration) {
 	}
 }
 
+// freesUnitsAnyTime reports whether units may be free earlier than a denial says although no process gives any back:
+// slots expire, and a hold that nobody settles may give its units back at its end.
+func (r *Rule) freesUnitsAnyTime() bool {
+	return r.slotTTL != 0 || r.config.unsettled == GiveBack
+}
+
 // expel ends the wait of a waiter if it cannot succeed in time. wait is how long the first waiter must
 // wait from now on, and between is the number of units that the waiters between the first one and w want.
 // expel is called again and again for each waiter, so it begins with the checks that end most calls.
 func (q *line) expel(w *waiter, now time.Time, wait time.Duration, between int64) (late bool) {
-	if w.deadline.IsZero() || w.rule.slotTTL != 0 { // slots may be released at any time
+	if w.deadline.IsZero() || w.rule.freesUnitsAnyTime() {
 		return false
 	}
 	if first := q.first(); first != w {

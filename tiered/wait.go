@@ -17,7 +17,8 @@ import (
 // deadline, Wait returns at once with [limit.ErrWouldExceedDeadline] and charges nothing; the decision's
 // RetryAfter is then the earliest time at which it can be granted. If this process remembers the denial
 // of a smaller cost, Wait uses that denial's RetryAfter, and asks Redis for the larger cost only after
-// that time.
+// that time. Under [Unsettled] with [GiveBack], held units may come back at any time: Wait then asks
+// Redis every second, and waits until ctx's deadline.
 //
 // Callers in one process that wait for the same key, limit and outage policy of a rule form one queue,
 // which is served in order. The first caller also asks for those behind it, so Redis is asked once for
