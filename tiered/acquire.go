@@ -243,7 +243,7 @@ func (q *question) acquireAlone(err error) (*Slot, limit.Decision) {
 
 // slotShare returns this process's share of the limit at present.
 func (q *question) slotShare() local.Share {
-	o := q.shard().Outage()
+	o := q.shard().OutageOf(q.rule.name, q.rule.slotTTL)
 	return local.Share{Quota: q.rule.limit.Quota(), Outage: o.Number, Fleet: o.Fleet, Any: q.rule.config.policy == Allow}
 }
 

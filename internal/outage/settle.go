@@ -44,7 +44,7 @@ func (s *Shard) Reserve(q *Question) (own Reserved, d limit.Decision, ok bool) {
 		most = 0
 	}
 	now := s.all.Now()
-	g := s.all.Ledger.Reserve(&a, s.Outage(), now, least, most)
+	g := s.all.Ledger.Reserve(&a, s.outageOf(q.Rule), now, least, most)
 	if g.Granted < min(least, most) || g.Free < least && q.Operation == lua.Peek {
 		q.Rule.begin(&d, s.TierSettling())
 		d.ResetAfter = q.Rule.Limit.Window()

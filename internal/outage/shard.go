@@ -2,12 +2,14 @@ package outage
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/tierlimit/tierlimit/breaker"
 	"github.com/tierlimit/tierlimit/internal/wake"
+	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/local/ledger"
 	"github.com/tierlimit/tierlimit/remote"
 )
@@ -77,11 +79,13 @@ func (s *Shard) run() {
 }
 
 // incident is an outage, from the cut until Redis alone decides again. Shares of limits are fixed for as
-// long as the incident lasts (law 11), even if Redis is lost again before it is over.
+// long as the incident lasts (law 11), even if Redis is lost again before it is over. But they are fixed anew
+// for rules that had stopped settling by then, because their windows had passed; see renew.
 type incident struct {
 	number  uint32
-	fleet   int  // number of instances before the cut; 0 if newborn
-	newborn bool // the process began without Redis
+	renewed atomic.Pointer[[]renewal] // nil: the incident has not begun again
+	fleet   int                       // number of instances before the cut; 0 if newborn
+	newborn bool                      // the process began without Redis
 
 	// load says that Redis keeps answering, but is too slow for many decisions.
 	load atomic.Bool
@@ -102,15 +106,59 @@ type incident struct {
 	lost    atomic.Pointer[losses] // nil: no loss was reported
 }
 
+// renewal is the number under which shares are fixed anew for rules whose window is at most upTo.
+type renewal struct {
+	upTo   int64
+	number uint32
+}
+
+// renewalsKept bounds the renewals of an incident. If there are more, those of the longest windows are
+// forgotten.
+const renewalsKept = 16
+
+// renew is called before an incident that Redis is back from begins again. It makes the shares of rules that
+// have stopped settling be fixed anew. An incident lasts for days if Redis has lost its data and one rule has a
+// long window. Without renew, the shares of all other rules would stay as they were when it began, wherever
+// the traffic has moved since. mu must be held.
+func (s *Shard) renew(e *incident, now int64) {
+	alone := now - e.back.Load() // how long Redis has been back
+	if alone < int64(limit.MinWindow) {
+		return // all rules are still settling
+	}
+	var renewed []renewal // by time; the later one of two is that of shorter windows, or it replaces the other
+	if known := e.renewed.Load(); known != nil {
+		renewed = slices.DeleteFunc(slices.Clone(*known), func(r renewal) bool { return r.upTo <= alone })
+	}
+	renewed = append(renewed, renewal{alone, s.nextNumber()})
+	renewed = renewed[max(0, len(renewed)-renewalsKept):]
+	e.cut.Store(s.since(now)) // first, so that no share is fixed under the new number as of the old cut
+	e.renewed.Store(&renewed)
+}
+
+// numberFor returns the number under which the shares of rules of a window are fixed.
+func (e *incident) numberFor(window time.Duration) uint32 {
+	if renewed := e.renewed.Load(); renewed != nil {
+		for _, r := range slices.Backward(*renewed) {
+			if int64(window) <= r.upTo {
+				return r.number
+			}
+		}
+	}
+	return e.number
+}
+
 // lost begins an incident. It is called under the breaker's lock.
 func (s *Shard) lost(now int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if e := s.uncharged(); e != nil { // the incident continues
+		if e.back.Load() != 0 {
+			s.renew(e, now)
+		}
 		e.load.Store(false)
 		e.repaid.Store(false)
-		e.back.Store(0)
 		e.cut.Store(s.since(now))
+		e.back.Store(0)
 		return
 	}
 	s.begin(now)
@@ -132,14 +180,19 @@ func (s *Shard) begin(now int64) *incident {
 	if !e.newborn {
 		e.fleet = s.fleetSize()
 	}
-	if silence := s.silence.Load(); silence != nil {
-		e.number = silence.number
-	} else {
-		e.number = s.all.incidents.Add(1)
-	}
+	e.number = s.nextNumber()
 	e.cut.Store(s.since(now))
 	s.incident.Store(e)
 	return e
+}
+
+// nextNumber returns the number of a loss that is noticed now. It is that of the silence, in which shares may
+// have been fixed already.
+func (s *Shard) nextNumber() uint32 {
+	if silence := s.silence.Load(); silence != nil {
+		return silence.number
+	}
+	return s.all.incidents.Add(1)
 }
 
 // since returns the time at which a loss that is noticed now began.
@@ -160,6 +213,7 @@ func (s *Shard) settleFromNow() *incident {
 		e.isBack(now)
 		s.changed()
 	case e.back.Load() != 0:
+		s.renew(e, now)
 		e.repaid.Store(false)
 		e.isBack(now)
 	}
@@ -220,23 +274,30 @@ func (s *Shard) fleetBefore(e *incident) int {
 	return e.fleet
 }
 
-// Outage returns the present parameters of shares.
-func (s *Shard) Outage() ledger.Outage { return s.outageIn(s.incident.Load()) }
+// Outage returns the present parameters of shares of limits with a long window.
+func (s *Shard) Outage() ledger.Outage { return s.outageIn(s.incident.Load(), limit.MaxWindow) }
 
-// outageOf returns the present parameters of the shares of a rule's limit.
-func (s *Shard) outageOf(r *Rule) ledger.Outage {
+// OutageOf returns the present parameters of the shares of the named rule's limit, which has the given
+// window. If the rule has stopped settling, Redis decides alone, and the incident does not concern it.
+func (s *Shard) OutageOf(rule string, window time.Duration) ledger.Outage {
 	e := s.incident.Load()
-	if e != nil && e.charged.Load() && !e.settles(r.Name, r.Limit.Window(), s.all.Now()) {
-		e = nil
+	if e == nil || e.settles(rule, window, s.all.Now()) {
+		return s.outageIn(e, window)
 	}
-	return s.outageIn(e)
+	o := s.outageIn(nil, window)
+	if !e.charged.Load() {
+		o.Fleet = max(o.Fleet, s.fleetBefore(e))
+	}
+	return o
 }
 
-func (s *Shard) outageIn(e *incident) ledger.Outage {
+func (s *Shard) outageOf(r *Rule) ledger.Outage { return s.OutageOf(r.Name, r.Limit.Window()) }
+
+func (s *Shard) outageIn(e *incident, window time.Duration) ledger.Outage {
 	o, silence, newborn := ledger.Outage{Fleet: s.fleetSize()}, s.silence.Load(), false
 	switch {
 	case e != nil:
-		o.Number, o.Cut, newborn = e.number, e.cut.Load(), e.newborn
+		o.Number, o.Cut, newborn = e.numberFor(window), e.cut.Load(), e.newborn
 		o.Fleet = max(o.Fleet, s.fleetBefore(e)) // instances that have not been heard of since still share the limit
 	case silence != nil:
 		o.Number, o.Cut, newborn = silence.number, silence.began, !s.fleet.Heard()

@@ -109,3 +109,54 @@ func TestSharesOfAProcessThatBeganWithoutRedis(t *testing.T) {
 		t.Errorf("after a heartbeat: %+v, want %+v", o, silent)
 	}
 }
+
+// Law 11: an incident may last for days. If Redis is lost again meanwhile, the shares of rules that had stopped settling
+// are fixed anew, as of the present loss, and under the number that they had in the silence before it. Rules that were
+// still settling keep their shares.
+func TestLaw11RulesThatStoppedSettlingHaveNewShares(t *testing.T) {
+	l := newShards(t, 1)
+	s := l.first
+	l.AddWindow(24 * time.Hour)
+	l.heartbeat(t, s)
+	s.lost(l.Now())
+	first := s.Outage()
+	number := func(window time.Duration) uint32 { return s.OutageOf("r", window).Number }
+	loseAgain := func(after time.Duration) uint32 {
+		s.incident.Load().isBack(l.Now())
+		s.TripEnded(1, 0, nil)
+		l.now.Add(int64(after))
+		s.TripEnded(1, 0, remote.ErrNoAnswer)
+		silent := number(after)
+		s.lost(l.Now())
+		if now := s.OutageOf("r", after); now.Number != silent || now.Number == first.Number || now.Cut <= first.Cut {
+			t.Errorf("%+v after %v with Redis, and %d in the silence before", now, after, silent)
+		}
+		return silent
+	}
+	hour := loseAgain(time.Hour)
+	if o := s.OutageOf("r", time.Hour+1); o.Number != first.Number || s.Outage().Number != first.Number {
+		t.Errorf("it was still settling, and has %+v", o)
+	}
+	minutes := loseAgain(time.Minute)
+	if number(time.Minute+1) != hour || number(time.Hour+1) != first.Number {
+		t.Errorf("they were still settling, and have %d and %d", number(time.Minute+1), number(time.Hour+1))
+	}
+	if later := loseAgain(2 * time.Minute); number(time.Second) != later || later == minutes {
+		t.Errorf("a short window has %d, want %d", number(time.Second), later)
+	}
+	// It is the same if Redis is not lost, but loses its data again.
+	s.incident.Load().isBack(l.Now())
+	s.TripEnded(1, 0, nil)
+	l.now.Add(int64(time.Hour))
+	before := s.Outage()
+	s.forgot(0)
+	if now := s.OutageOf("r", time.Hour); now.Number == hour || now.Number == before.Number || now.Cut != l.Now() || s.Outage().Number != before.Number {
+		t.Errorf("after another loss of memory: %+v, before it %+v", now, before)
+	}
+	for i := range 2 * renewalsKept {
+		loseAgain(time.Minute - time.Duration(i)*time.Second)
+	}
+	if kept := len(*s.incident.Load().renewed.Load()); kept > renewalsKept {
+		t.Errorf("%d renewals are kept", kept)
+	}
+}
