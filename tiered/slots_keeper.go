@@ -25,6 +25,10 @@ const (
 	renewals = 3
 	// renewalsAfterFailure is the number of attempts per TTL after a renewal has failed.
 	renewalsAfterFailure = 12
+	// A round of the keeper that takes restAfter or longer is followed by a pause of restPart times as long, but
+	// of at most 1/restPart of the time between renewals, so that these are not late.
+	restAfter = 200 * time.Microsecond
+	restPart  = 8
 	// statementsAtOnce is the largest number of trips with statements in flight at the same time.
 	statementsAtOnce = 8
 )
@@ -88,6 +92,7 @@ func (l *Limiter) keepSlots() {
 		if l.slots.closed.Load() {
 			return
 		}
+		began := time.Now()
 		now, third := l.now(), l.slots.third.Load()
 		l.slots.table.Keep(now, l.canTell)
 		renewAt = min(renewAt, now+third) // a rule with a shorter TTL may have been made meanwhile
@@ -103,9 +108,23 @@ func (l *Limiter) keepSlots() {
 				next, canTell = renewAt, l.canTell
 			}
 		}
+		l.slots.rest(l.ctx, time.Since(began))
 		now = l.now()
 		next = min(next, max(l.slots.table.Next(canTell), now+int64(time.Millisecond)))
 		timer.Reset(time.Duration(max(0, next-now)))
+	}
+}
+
+// rest pauses the keeper in proportion to the time that a round took, if that was long. In an outage, each slot
+// that is acquired or released wakes the keeper, and each round goes through all keys, with the table locked.
+// Without the pause, a process that holds tens of thousands of keys would do little else.
+func (k *slotKeeper) rest(ctx context.Context, took time.Duration) {
+	if took < restAfter {
+		return
+	}
+	select {
+	case <-ctx.Done():
+	case <-time.After(min(restPart*took, time.Duration(k.third.Load())/restPart)):
 	}
 }
 
