@@ -76,7 +76,8 @@ func (s *Slot) Held() bool {
 }
 
 // Lost returns a channel that is closed when the slot is lost or released. It may be closed some
-// milliseconds after Held has become false.
+// milliseconds after Held has become false, and a tenth of a second if the process holds slots of tens of
+// thousands of keys.
 func (s *Slot) Lost() <-chan struct{} {
 	switch {
 	case s == nil:
