@@ -49,7 +49,7 @@ func (c candidate) limit(l limit.Limit) (limit.Limit, error) {
 		return l, fmt.Errorf("burst %q is neither a positive number of units nor a percentage like 10%%", c.burst)
 	}
 	if percent {
-		n = max(1, l.Quota()*min(n, math.MaxInt64/l.Quota())/100)
+		n = (l.Quota()*min(n, (math.MaxInt64-99)/l.Quota()) + 99) / 100 // rounded up, as by plan
 	}
 	l = l.WithBurst(n)
 	return l, l.Validate()

@@ -287,6 +287,15 @@ func TestMisuse(t *testing.T) {
 	if l, err := c.limit(limit.PerMinute(1_000_000_000_000)); err == nil {
 		t.Errorf("it is %v", l)
 	}
+	// A percentage is rounded up, as by plan, so that a report and a plan of the same limit have the same burst.
+	if c, err = parseCandidate("gcra:burst=10%"); err != nil {
+		t.Fatal(err)
+	}
+	for quota, want := range map[int64]int64{1: 1, 15: 2, 20: 2, 21: 3} {
+		if l, err := c.limit(limit.PerMinute(quota)); err != nil || l.Burst() != want {
+			t.Errorf("10 %% of %d: %v, %v; want a burst of %d", quota, l, err, want)
+		}
+	}
 }
 
 // Requests that lack the field by which they are limited share a key, and the command says so.
