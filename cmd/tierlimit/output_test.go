@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"os"
@@ -152,6 +153,15 @@ func TestARedisThatRefusesToWrite(t *testing.T) {
 	}
 	_, _, err := command(t, strings.NewReader("1795348800 a\n"), "replay", "-algorithm", "gcra", "-redis", "redis://127.0.0.1:1", "-")
 	if err == nil || !strings.Contains(err.Error(), "is it running") {
+		t.Error(err)
+	}
+	var log strings.Builder
+	for i := range 50_000 {
+		fmt.Fprintf(&log, "1795348800 key-%d\n", i)
+	}
+	small := redistest.Start(t, "--maxmemory", "4mb") // is full in the middle of the replay
+	_, _, err = command(t, strings.NewReader(log.String()), "replay", "-algorithm", "gcra", "-redis", small.URL(), "-")
+	if err == nil || !strings.Contains(err.Error(), small.Addr()+" cannot be used: OOM ") || !strings.Contains(err.Error(), "request ") {
 		t.Error(err)
 	}
 }

@@ -119,7 +119,7 @@ func Run(ctx context.Context, c Config, algorithm limit.Algorithm, exact []bool)
 		case err != nil:
 			return Result{}, fmt.Errorf("request %d: %w", i+1, err)
 		case d.Degraded():
-			return Result{}, fmt.Errorf("request %d: Redis was lost during the replay, or did not answer for %v", i+1, Patience)
+			return Result{}, fmt.Errorf("request %d: %w", i+1, in.lost(prefix))
 		}
 		if d.Tier == limit.TierLocal {
 			result.DecidedLocally++
@@ -205,6 +205,14 @@ func connect(ctx context.Context, client *redis.Client, prefix string, clock fun
 // Unusable returns an error that says why a limiter with the given key prefix begins with an outage:
 // the Redis at the address does not answer, or refuses to write.
 func Unusable(client *redis.Client, address, prefix string) error {
+	if err := refusal(client, address, prefix); err != nil {
+		return err
+	}
+	return fmt.Errorf("no Redis can be reached at %s: is it running, and is the address right?", address)
+}
+
+// refusal returns an error with the answer of a Redis that refuses to write, for example because its memory is full.
+func refusal(client *redis.Client, address, prefix string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	err := client.Set(ctx, prefix+":unusable", "", time.Millisecond).Err()
@@ -212,7 +220,15 @@ func Unusable(client *redis.Client, address, prefix string) error {
 	if errors.As(err, &answer) {
 		return fmt.Errorf("the Redis at %s cannot be used: %w", address, err)
 	}
-	return fmt.Errorf("no Redis can be reached at %s: is it running, and is the address right?", address)
+	return nil
+}
+
+// lost returns an error that says why a decision was made without Redis.
+func (in *instance) lost(prefix string) error {
+	if err := refusal(in.client, in.client.Options().Addr, prefix); err != nil {
+		return err
+	}
+	return fmt.Errorf("Redis was lost during the replay, or did not answer for %v", Patience)
 }
 
 // redisCalls returns the number of trips that the instance made for decisions.
