@@ -255,7 +255,7 @@ local function look_at_holds(e, s)
   elseif e.operation >= SETTLE then -- a settlement may be late if it comes before anything else ends the hold
     return true
   end
-  local stamps, units = end_holds(s, e.operation >= HOLD and room(s) < 1)
+  local stamps, units = end_holds(s, e.rule, e.operation >= HOLD and room(s) < 1)
   if not stamps then
     return true
   end

@@ -17,7 +17,7 @@
 --
 -- Part of the decision script; numbers.lua lists the parts in their order.
 --
---   takes  numbers; of state.lua expiry, decimal, TAG_HOLDS
+--   takes  numbers; of state.lua expiry, decimal, TAG_HOLDS, LONGEST_WINDOW
 --   gives  the life of a hold, for frame.lua: hold, extend, take_hold, take_lines, read_holds,
 --          write_holds, forget_holds, end_holds, is_due, room, until_room, release,
 --          charge_at, charge_used; hold_plainly, settle_plainly
@@ -26,6 +26,8 @@ local HOLDS_HEAD, HOLD_BYTES = 15, 30
 local MOST_HOLDS = 1000 -- lines of a key
 local LATE = 600000000 -- µs
 local LONGEST_HOLD = 86400000000 -- µs
+local LONGEST_MONTH = 2682000000000 -- µs, of the longest window of a calendar: 31 days and an hour
+local MOST_KEPT = LONGEST_WINDOW + LATE -- µs, the longest life of a line
 local NO_HOLD = '\0\0\0\0\0\0\0\0' -- the id that settles what was not held before
 local OUTCOME_OFFSET = 3 -- see frame.lua
 -- What a HOLD or SETTLE with a count has for each hold, id (8) and units (7): its length, and a pattern that
@@ -75,8 +77,8 @@ local function write_holds(s, more)
   if s.lines == '' and not more then
     call('DEL', s.holds)
   else
-    -- The expiry is no later than a hold can end, even if the clock has stepped back.
-    local last = math.max(s.now, math.min(s.last, s.now + LONGEST_HOLD + LATE))
+    -- The expiry is no later than a line can matter, even if the clock has stepped back.
+    local last = math.max(s.now, math.min(s.last, s.now + MOST_KEPT))
     call('SET', s.holds, char(TAG_HOLDS) .. pack_time(s.first) .. pack_time(last) .. s.lines, expiry(last - s.offset))
   end
 end
@@ -103,17 +105,30 @@ local function replace_line(s, from, line)
   s.lines, s.holds_changed = sub(s.lines, 1, from - 1) .. line .. sub(s.lines, from + HOLD_BYTES), true
 end
 
+-- When the line of a hold is over. That of a hold to be given back stays until its units cannot count any more,
+-- because the decision that gives them back may come as late as that: nobody may have asked about the key before.
+local function over_at(rule, gives_back, charged, ends)
+  if not gives_back then
+    return ends + LATE
+  end
+  local counts = rule.window > 0 and rule.window or LONGEST_MONTH
+  if rule.burst and rule.burst > rule.quota then -- under GCRA, a larger burst takes longer to pay off
+    counts = math.min(LONGEST_WINDOW, math.ceil(counts * (rule.burst / rule.quota)) + 1)
+  end
+  return math.max(ends + LATE, charged + counts)
+end
+
 -- Returns the line of a hold, and makes sure that the holds are looked at when it is due.
-local function line_of(s, id, gives_back, charged, ends, units)
+local function line_of(s, rule, id, gives_back, charged, ends, units)
   s.first = math.min(s.first, gives_back and ends or ends + LATE)
-  s.last = math.max(s.last, ends + LATE)
+  s.last = math.max(s.last, over_at(rule, gives_back, charged, ends))
   return id .. (gives_back and '\1' or '\0') .. pack_time(charged) .. pack_time(ends) .. pack_time(units)
 end
 
 -- Ends the holds that are due. Returns, for the holds to be given back, when they were charged, and their units;
 -- nothing if there are none. If there is no room for one more hold, lines that are kept only for late settlements
 -- are removed, too.
-local function end_holds(s, full)
+local function end_holds(s, rule, full)
   if s.first > s.now and not full then
     return
   end
@@ -131,7 +146,7 @@ local function end_holds(s, full)
     end
     if ends > s.now or (ends + LATE > s.now and not full) then
       n = n + 1
-      kept[n] = line_of(s, id, gives_back, charged, ends, held)
+      kept[n] = line_of(s, rule, id, gives_back, charged, ends, held)
     end
   end
   s.lines = concat(kept)
@@ -164,7 +179,7 @@ end
 
 -- Charges units for the entry's hold, or for all of its holds together, in memory.
 local function hold(e, s, rule, units)
-  local line = line_of(s, e.id, rule.gives_back, s.now, s.now + e.life, units)
+  local line = line_of(s, rule, e.id, rule.gives_back, s.now, s.now + e.life, units)
   if e.count > 1 then
     line = lines_of(e.each, e.count, sub(line, 9, 23))
   end
@@ -186,7 +201,7 @@ local function extend(e, s, rule)
   end
   ends = math.max(ends, s.now + e.life)
   e.told = math.min(ends - s.now, LONGEST_HOLD)
-  replace_line(s, from, line_of(s, e.id, rule.gives_back, charged, ends, units))
+  replace_line(s, from, line_of(s, rule, e.id, rule.gives_back, charged, ends, units))
   return 1
 end
 
@@ -378,7 +393,7 @@ do
     local first, last, lines = LATEST, 0, ''
     if raw ~= '' then
       first, last, lines = unpack_time(raw, 2), unpack_time(raw, 9), sub(raw, HOLDS_HEAD + 1)
-      if first <= clock or first > LATEST or last > clock + LONGEST_HOLD + LATE then
+      if first <= clock or first > LATEST or last > clock + MOST_KEPT then
         return
       end
     end
@@ -388,7 +403,7 @@ do
     end
     -- Only now is it known that the units fit. Nothing may fail from here until the line is written.
     local ends, flag = clock + life, rule.gives_back and '\1' or '\0'
-    local over = ends + LATE
+    local over = over_at(rule, rule.gives_back, clock, ends)
     local due = rule.gives_back and ends or over
     if due < first then
       first = due

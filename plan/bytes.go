@@ -58,7 +58,8 @@ func (c Candidate) Bytes(units int64, nameBytes int) int64 {
 
 // HoldsBytes returns the bytes of Redis's memory that a key takes in addition to [Candidate.Bytes]
 // while the given number of its holds are open, up to 1,000: see tiered.Rule.Hold. This memory is freed
-// at once when all holds are settled, and otherwise ten minutes after the last hold has ended.
+// at once when all holds are settled, and otherwise ten minutes after the last hold has ended or, with
+// tiered.GiveBack, when its units would have left the window, if that is later.
 // nameBytes is the length of the key's name, 0 for [DefaultNameBytes].
 func HoldsBytes(open, nameBytes int) int64 {
 	if open <= 0 {
