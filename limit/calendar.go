@@ -49,6 +49,17 @@ func (u CalendarUnit) String() string {
 // Calendar returns the start and the end of the calendar window that contains t. The end is the start of
 // the next window. Call it only for limits of [PerCalendar].
 func (l Limit) Calendar(t time.Time) (start, end time.Time) {
+	start, end = l.windowOfDay(t)
+	if !t.Before(end) {
+		// The clocks went back from past midnight to the day before, as in Newfoundland until 2011. The repeated
+		// part of that day belongs to the window that had begun.
+		return l.windowOfDay(end)
+	}
+	return start, end
+}
+
+// windowOfDay returns the window that the day shown by a clock at t belongs to.
+func (l Limit) windowOfDay(t time.Time) (start, end time.Time) {
 	year, month, day := t.In(l.zone).Date()
 	switch l.calendar {
 	case CalendarWeek:

@@ -118,3 +118,26 @@ func TestCalendarLimits(t *testing.T) {
 		}
 	}
 }
+// Where the clocks went back from a minute past midnight to the day before, the hour before midnight was there twice.
+// The repeated hour belongs to the window that has begun, so windows have no gap, and each contains its time.
+func TestCalendarWindowsWhereTheClocksWentBackPastMidnight(t *testing.T) {
+	for _, name := range []string{"America/St_Johns", "America/Goose_Bay"} {
+		zone, err := time.LoadLocation(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, unit := range []CalendarUnit{CalendarDay, CalendarWeek, CalendarMonth} {
+			l := PerCalendar(1, unit, zone)
+			for at := time.Date(1987, 10, 1, 0, 0, 0, 0, zone); at.Year() < 2012; at = at.Add(29 * time.Minute) {
+				if m := at.Month(); m != time.October && m != time.November {
+					at = at.AddDate(0, 0, 1)
+					continue
+				}
+				start, end := l.Calendar(at)
+				if next, _ := l.Calendar(end); start.After(at) || !at.Before(end) || !next.Equal(end) {
+					t.Fatalf("%v: the window from %v to %v does not contain %v, or the next one begins at %v", l, start, end, at, next)
+				}
+			}
+		}
+	}
+}
