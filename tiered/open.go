@@ -32,7 +32,8 @@ import (
 //     copy of the client with this setting; on a Cluster, copies of the nodes' clients.)
 //   - MaxRetries: -1. The limiter never lets a charge be sent twice; retries of
 //     other commands only delay the outage mode.
-//   - DialTimeout: 1 s, DialerRetries: 1, unless set. The defaults add up to over 20 s.
+//   - DialTimeout: 1 s, DialerRetries: 1, unless set. The defaults add up to over 20 s. (A negative
+//     DialTimeout is an error, because no connection could be made with it.)
 //   - MaintNotificationsConfig: disabled, unless set: most servers lack them.
 //   - Dialer: [Dialer], unless set. With it, processes with few callers at a time take up to two fifths
 //     less processor time for a decision, and overloaded ones read answers in time. (New does the same
@@ -48,6 +49,11 @@ func Open(options *redis.UniversalOptions, limiterOptions ...Option) (*Limiter, 
 	}
 	if err := checkPool(options); err != nil {
 		return nil, err
+	}
+	// Go-redis would give up every connection before it is made, so the limiter would never leave the outage. A URL
+	// can say 0 or -1 as for the other time-outs, where it means that there is none; go-redis turns both into -1.
+	if d := options.DialTimeout; d < 0 {
+		return nil, option.Invalid("DialTimeout %v (dial_timeout in a URL, where 0 means -1ns), must be above 0, or left out for a second", d)
 	}
 	c, err := configure(limiterOptions)
 	if err != nil {

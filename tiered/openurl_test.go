@@ -59,6 +59,21 @@ func TestOpenURLRefusesSizesOfThePool(t *testing.T) {
 	}
 }
 
+// With a negative time-out for dialling, go-redis cannot connect to any server, however long the limiter waits.
+// URLs often have it, because 0 and -1 turn off the other time-outs.
+func TestOpenRefusesNegativeDialTimeouts(t *testing.T) {
+	address := redistest.Shared(t).Addr()
+	for _, query := range []string{"dial_timeout=0", "dial_timeout=-1", "dial_timeout=-1s&addr=" + address, "dial_timeout=0s&master_name=m"} {
+		l, err := OpenURL("redis://"+address+"?"+query, Logger(slog.New(slog.DiscardHandler)))
+		if !errors.Is(err, limit.ErrInvalidOption) || !strings.Contains(err.Error(), "dial_timeout") {
+			t.Errorf("%s: %v", query, err)
+		}
+		if err == nil {
+			_ = l.Close()
+		}
+	}
+}
+
 func TestOpenURLSaysWhatIsWrong(t *testing.T) {
 	for _, url := range []string{"", "127.0.0.1:6379", "redis://u:s3cret@127.0.0.1:port"} {
 		_, err := OpenURL(url)
