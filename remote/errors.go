@@ -65,6 +65,9 @@ var (
 // Cluster.
 var databaseErrors = []string{"DB index is out of range", "SELECT is not allowed in cluster mode"}
 
+// clientNameError is the answer to a client whose name, which it sets on each new connection, has a space or the like.
+const clientNameError = "Client names cannot contain"
+
 // noClusterError is the answer to a Cluster's client from a server that is no node of a Cluster.
 const noClusterError = "This instance has cluster support disabled"
 
@@ -204,8 +207,8 @@ func MayHaveRun(err error) bool {
 }
 
 // Misconfigured returns, for an error that waiting does not solve, an error that says what to do. Such errors
-// are wrong credentials or certificates, a server that is not Redis, a database that the server does not have,
-// and a Cluster's client for a server that is not part of a Cluster. Misconfigured returns nil for all other
+// are wrong credentials or certificates, a server that is not Redis, a database that the server does not have, a
+// name of the client that servers refuse, and a Cluster's client for a server that is not part of a Cluster. Misconfigured returns nil for all other
 // errors, including an expired certificate, since Redis's certificate may be renewed.
 func Misconfigured(err error) error {
 	invalid, isInvalid := errors.AsType[x509.CertificateInvalidError](err)
@@ -223,6 +226,8 @@ func Misconfigured(err error) error {
 		return fmt.Errorf("%w: check the address: %w", limit.ErrNotRedis, err)
 	case beginsWithAny(text, databaseErrors):
 		return fmt.Errorf("%w: check the database number (DB), which must be 0 on a Cluster: %w", limit.ErrInvalidOption, err)
+	case strings.HasPrefix(text, clientNameError):
+		return fmt.Errorf("%w: check the client's ClientName (client_name in a URL): %w", limit.ErrInvalidOption, err)
 	case strings.HasPrefix(text, noClusterError):
 		return fmt.Errorf("%w: the Redis client is for a Cluster (redis.NewClusterClient, several addresses, or IsClusterMode), but the server is not part of one: "+
 			"give a single address, or the addresses of Sentinels and a MasterName: %w", limit.ErrInvalidOption, err)

@@ -74,6 +74,17 @@ func TestOpenRefusesNegativeDialTimeouts(t *testing.T) {
 	}
 }
 
+// Redis refuses names with spaces on each new connection, so waiting does not help.
+func TestOpenRefusesClientNamesThatRedisRefuses(t *testing.T) {
+	l, err := OpenURL("redis://"+redistest.Shared(t).Addr()+"?client_name=my%20service", Logger(slog.New(slog.DiscardHandler)))
+	if !errors.Is(err, limit.ErrInvalidOption) || !strings.Contains(err.Error(), "client_name") {
+		t.Error(err)
+	}
+	if err == nil {
+		_ = l.Close()
+	}
+}
+
 func TestOpenURLSaysWhatIsWrong(t *testing.T) {
 	for _, url := range []string{"", "127.0.0.1:6379", "redis://u:s3cret@127.0.0.1:port"} {
 		_, err := OpenURL(url)
