@@ -30,7 +30,8 @@ var calendarUnits = map[CalendarUnit]struct {
 // PerCalendar returns a limit of quota units in each day, week or month of the calendar in a time zone,
 // as quotas are sold and billed. The count starts from zero at midnight in that zone. Such a limit is
 // always counted by [FixedWindow]. So up to twice the quota can pass in a short time around a boundary,
-// and up to three times the quota in the length of the longest window.
+// and up to three times the quota in the length of the longest window. All instances of a fleet must use the
+// same zone. So do not use time.Local, which depends on the machine.
 func PerCalendar(quota int64, unit CalendarUnit, zone *time.Location) Limit {
 	return Limit{quota: quota, window: calendarUnits[unit].length, calendar: unit, zone: zone}
 }

@@ -1,6 +1,11 @@
 package limit
 
-import "time"
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
 
 // Decision is the answer to one request.
 type Decision struct {
@@ -101,3 +106,16 @@ func (t Tier) Degraded() bool { return t == TierFallback || t == TierOverload }
 
 // String returns "redis", "local", "fallback", "lease" or "overload".
 func (t Tier) String() string { return nameOf(tierNames[:], int(t)) }
+
+// MarshalText writes [Tier.String], so that JSON and logs show the name.
+func (t Tier) MarshalText() ([]byte, error) { return []byte(t.String()), nil }
+
+// UnmarshalText reads what [Tier.String] returns.
+func (t *Tier) UnmarshalText(text []byte) error {
+	i := slices.Index(tierNames[:], string(text))
+	if i < 0 {
+		return fmt.Errorf("tierlimit: tier %q, must be one of %s", text, strings.Join(tierNames[:], ", "))
+	}
+	*t = Tier(i)
+	return nil
+}

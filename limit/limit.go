@@ -121,14 +121,28 @@ func (l Limit) burstTooLong() bool {
 	return hi > maxHi || hi == maxHi && lo > maxLo
 }
 
-// String returns the form that [Parse] reads: "10/1m", followed by ",burst=5"
-// if a burst was set.
+// String returns the form that [Parse] reads: "10/1m", followed by ",burst=5" if a burst was set. Parse finds a
+// calendar's time zone by its name. So it reads the limit back only if the zone came from [time.LoadLocation] or is
+// time.UTC; it reads neither time.Local nor zones of time.FixedZone.
 func (l Limit) String() string {
 	s := strconv.FormatInt(l.quota, 10) + "/" + l.WindowString()
 	if l.HasBurst() {
 		s += ",burst=" + strconv.FormatInt(l.burst, 10)
 	}
 	return s
+}
+
+// MarshalText writes [Limit.String], so that JSON and logs show a limit as in "60/1m". It writes any limit, also
+// one that is not valid.
+func (l Limit) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
+
+// UnmarshalText reads what [Parse] reads.
+func (l *Limit) UnmarshalText(text []byte) error {
+	parsed, err := Parse(string(text))
+	if err == nil {
+		*l = parsed
+	}
+	return err
 }
 
 // WindowString returns the window in the form that [Parse] reads: "1m", "24h", "1h30m", or, for a window

@@ -2,6 +2,8 @@ package outage
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"time"
 )
@@ -24,6 +26,19 @@ var stateNames = [...]string{Healthy: "healthy", Outage: "outage", Settling: "se
 
 // String returns "healthy", "outage" or "settling".
 func (s State) String() string { return nameOf("State", stateNames[:], int(s)) }
+
+// MarshalText writes String, so that JSON and logs show the name.
+func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// UnmarshalText reads what String returns.
+func (s *State) UnmarshalText(text []byte) error {
+	i := slices.Index(stateNames[:], string(text))
+	if i < 0 {
+		return fmt.Errorf("tierlimit: state %q, must be one of %s", text, strings.Join(stateNames[:], ", "))
+	}
+	*s = State(i)
+	return nil
+}
 
 // nameOf returns the name of a value of a kind, or a substitute if it has none.
 func nameOf(kind string, names []string, value int) string {
