@@ -33,6 +33,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tierlimit/tierlimit/internal/inspect"
+	"github.com/tierlimit/tierlimit/internal/option"
 	"github.com/tierlimit/tierlimit/internal/standin"
 	"github.com/tierlimit/tierlimit/tiered"
 )
@@ -41,6 +42,9 @@ import (
 // ends the stand-in, with all that it holds. The deadline is 10 s, because there is no Redis to be
 // lost; options can change that. Errors are those of [tiered.Open].
 func Open(options ...tiered.Option) (*tiered.Limiter, error) {
+	if err := option.NotNil(options); err != nil { // counts only the caller's options
+		return nil, err
+	}
 	server, err := standin.Start()
 	if err != nil {
 		return nil, fmt.Errorf("tierlimit: starting the stand-in for Redis: %w", err)

@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"github.com/tierlimit/tierlimit/embedded"
+	"github.com/tierlimit/tierlimit/internal/option"
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
@@ -32,6 +33,9 @@ import (
 // time: test [tiered.Rule.Wait] with a limiter of package embedded in a bubble of [testing/synctest].
 func New(t testing.TB, options ...tiered.Option) (*tiered.Limiter, *Clock) {
 	t.Helper()
+	if err := option.NotNil(options); err != nil { // counts only the caller's options
+		t.Fatalf("tiertest: %v", err)
+	}
 	clock := NewClock(time.Now())
 	all := append([]tiered.Option{
 		tiered.VirtualClock(clock.Now), tiered.Logger(slog.New(slog.DiscardHandler)),

@@ -34,7 +34,7 @@ func Set[T any](set func(T), right bool, format string, args ...any) func(T) err
 func Apply[T any, F ~func(T) error](to T, options []F) error {
 	for i, option := range options {
 		if option == nil {
-			return Invalid("option %d of %d is nil", i+1, len(options))
+			return isNil(i, len(options))
 		}
 		if err := option(to); err != nil {
 			return err
@@ -42,3 +42,16 @@ func Apply[T any, F ~func(T) error](to T, options []F) error {
 	}
 	return nil
 }
+
+// NotNil returns the error of [Apply] if one of the options is nil. It is for functions that pass options on together
+// with others of their own, which would otherwise be counted in the error's text.
+func NotNil[T any, F ~func(T) error](options []F) error {
+	for i, option := range options {
+		if option == nil {
+			return isNil(i, len(options))
+		}
+	}
+	return nil
+}
+
+func isNil(i, of int) error { return Invalid("option %d of %d is nil", i+1, of) }
