@@ -28,8 +28,8 @@ func (l *Limiter) PrepareRule(name string, lim limit.Limit, options ...RuleOptio
 // them from then on. A rule that is no longer in force still decides by its own limit, so the program
 // must then use the new rules.
 //
-// Errors wrap [limit.ErrInvalidRule] if a rule is nil or belongs to another limiter. In that case nothing
-// has changed.
+// Errors wrap [limit.ErrInvalidRule] if a rule is nil or belongs to another limiter, or if two different rules
+// have the same name. In that case nothing has changed.
 func (l *Limiter) PutInForce(rules ...*Rule) error {
 	if err := l.checkOwn(rules); err != nil {
 		return err
@@ -86,11 +86,18 @@ func (l *Limiter) PutInForceFrom(source string, rules ...*Rule) error {
 	return nil
 }
 
+// checkOwn checks the rules of one call. Of two rules of a name only one could be in force, and the caller would not
+// know which.
 func (l *Limiter) checkOwn(rules []*Rule) error {
+	byName := make(map[string]*Rule, len(rules))
 	for _, r := range rules {
 		if r == nil || r.limiter != l {
 			return fmt.Errorf("%w: a rule to put in force is nil, or belongs to another limiter", limit.ErrInvalidRule)
 		}
+		if other := byName[r.name]; other != nil && other != r {
+			return fmt.Errorf("%w: two rules named %q cannot be put in force together: %s and %s", limit.ErrInvalidRule, r.name, other.settings(), r.settings())
+		}
+		byName[r.name] = r
 	}
 	return nil
 }
