@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"reflect"
 	"strings"
 )
 
@@ -85,6 +86,9 @@ func (n Need) Validate() error {
 		}
 	}
 	switch {
+	case n.Traffic != nil && !reflect.ValueOf(n.Traffic).Comparable():
+		// Comparing needs panics otherwise, for example when a rule is defined a second time.
+		return fmt.Errorf("%w: Traffic is a %T, which cannot be compared with ==; use a pointer", ErrInvalidNeed, n.Traffic)
 	case !n.Stated():
 		return fmt.Errorf("%w: it states nothing: set Above, Late, Wrong, Bytes or BytesPerMillion", ErrInvalidNeed)
 	case n.Wrong.stated && (n.Traffic == nil || n.Traffic.Requests() == 0):
