@@ -606,6 +606,13 @@ func TestOptionsAreChecked(t *testing.T) {
 			t.Errorf("%s: error %v", want, err)
 		}
 	}
+	for _, name := range []string{"", " ", "X Client", "ü"} { // all requests would have the same, empty key
+		for _, key := range []KeyFunc{Metadata(name), FirstOf(Metadata(name), Everyone)} {
+			if _, err := NewServer(l, Limit(rule, key)); !errors.Is(err, limit.ErrInvalidOption) {
+				t.Errorf("Metadata %q: error %v", name, err)
+			}
+		}
+	}
 	if _, err := NewServer(nil, ok); !errors.Is(err, limit.ErrInvalidOption) {
 		t.Errorf("nil limiter: error %v", err)
 	}

@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"strings"
 
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/peer"
@@ -43,13 +44,28 @@ func Method(_ context.Context, method string) string { return method }
 // Metadata returns a KeyFunc whose key is the first value of a metadata key of the call, such as an API
 // key. Anyone can send any number of values, each with its own quota: use it for values that were
 // checked before the limit, or limit the peer, too.
+//
+// If name cannot be that of a metadata key, for example because it is empty, Metadata returns nil, which [Limit]
+// refuses: no call would have a key, and all of them would share one quota.
 func Metadata(name string) KeyFunc {
+	if !isMetadataKey(name) {
+		return nil
+	}
 	return func(ctx context.Context, _ string) string {
 		if values := metadata.ValueFromIncomingContext(ctx, name); len(values) > 0 {
 			return values[0]
 		}
 		return ""
 	}
+}
+
+// isMetadataKey reports whether gRPC could deliver a metadata key of this name. Names may be written in upper case, and
+// those of HTTP/2 itself, such as :authority, begin with a colon.
+func isMetadataKey(name string) bool {
+	name = strings.TrimPrefix(name, ":")
+	return name != "" && !strings.ContainsFunc(name, func(r rune) bool {
+		return !('a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || strings.ContainsRune("_-.", r))
+	})
 }
 
 // Principal returns a KeyFunc whose key is the user that an earlier authentication has stored in the

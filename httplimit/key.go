@@ -40,7 +40,13 @@ func AddressKey(addr netip.Addr) string { return keys.Address(addr) }
 // Header returns a KeyFunc whose key is the first value of a header field, such as an API key. Anyone
 // can send any number of values, each with its own quota: use it for values that were checked before
 // the limit, or limit the client's address, too.
+//
+// If name cannot be a field's name, for example because it is empty, Header returns nil, which [Limit] refuses:
+// no request would have a key, and all of them would share one quota.
 func Header(name string) KeyFunc {
+	if !isToken(name) {
+		return nil
+	}
 	name = http.CanonicalHeaderKey(name)
 	if name == "Host" { // net/http keeps the Host header in a field of the request
 		return func(r *http.Request) string { return r.Host }

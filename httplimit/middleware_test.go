@@ -428,6 +428,13 @@ func TestOptionsAreChecked(t *testing.T) {
 			t.Errorf("%s: error %v", want, err)
 		}
 	}
+	for _, name := range []string{"", " ", "X Client", "ü"} { // all requests would have the same, empty key
+		for _, key := range []KeyFunc{Header(name), FirstOf(Header(name), Everyone)} {
+			if _, err := New(l, Limit(rule, key)); !errors.Is(err, limit.ErrInvalidOption) {
+				t.Errorf("Header %q: error %v", name, err)
+			}
+		}
+	}
 	if _, err := New(nil, ok); !errors.Is(err, limit.ErrInvalidOption) {
 		t.Errorf("nil limiter: error %v", err)
 	}
