@@ -9,8 +9,8 @@
 // for it in whole microseconds, and the rest of the last microsecond is lost. For a burst of 1, the loss
 // is up to a microsecond per unit.
 //
-// Times are microseconds on any clock that does not go backwards. All functions are safe for concurrent
-// use, because they change nothing.
+// Times are microseconds, 0 or more, on any clock that does not go backwards. All functions are safe for
+// concurrent use, because they change nothing.
 package gcra
 
 import (
@@ -35,7 +35,8 @@ type State struct {
 	Part int64
 }
 
-// NewRate prepares a limit, which must be valid (see [limit.Limit.Validate]).
+// NewRate prepares a limit, which must be valid (see [limit.Limit.Validate]) and have a window: the methods of a
+// Rate of [limit.Concurrent] panic. For a calendar limit, the rate is the quota per [limit.Limit.Window].
 func NewRate(l limit.Limit) Rate {
 	window, quota := l.Window().Microseconds(), l.Quota()
 	g := gcd(window, quota)
@@ -77,8 +78,9 @@ func (r Rate) Wait(s State, now, cost int64) int64 {
 	return max(0, s.TAT+whole-r.burstWhole-now+(part+r.den-1)/r.den)
 }
 
-// Take charges cost units at now, whether they fit or not, and returns the new
-// state.
+// Take charges cost units at now, whether they fit or not, and returns the new state. The cost must not be negative.
+// The state's TAT must stay below 2^63, which is not checked: keep the time of all debt (units times [Rate.Interval])
+// far below that.
 func (r Rate) Take(s State, now, cost int64) State {
 	s = settle(s, now)
 	whole, part := r.span(cost)

@@ -9,6 +9,11 @@ import (
 
 // Candidate is a way to enforce a limit: an algorithm with its dials. GCRA's burst is a part of the
 // limit. Candidates are comparable with ==.
+//
+// The limit must be valid, and the algorithm must be able to enforce it: it is not [limit.Automatic], and it is
+// [limit.Concurrency] for limits of [limit.Concurrent] and for no others. The methods do not check that, and mean
+// nothing for other candidates: they take an automatic algorithm for one that never exceeds its limit. [Candidates] and
+// [Choose] return only candidates that can be used.
 type Candidate struct {
 	Limit     limit.Limit
 	Algorithm limit.Algorithm
