@@ -50,7 +50,8 @@ func MeterProvider(provider metric.MeterProvider) Option {
 }
 
 // Attributes adds attributes to all observations. If several limiters of a process are registered with
-// the same provider, they must have different attributes.
+// the same provider, they must have different attributes. An attribute with the name of one of a metric's labels, such
+// as "rule" or "tier", does not appear on that metric.
 func Attributes(attributes ...attribute.KeyValue) Option {
 	return func(c *config) error {
 		c.attributes = append(c.attributes, attributes...)
