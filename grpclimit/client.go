@@ -110,7 +110,7 @@ func (c *Client) wait(ctx context.Context, method string, message any) error {
 		return nil
 	case !errors.Is(err, limit.ErrWouldExceedDeadline):
 		return errorStatus(err, ": "+err.Error()) // the program itself may read the error
-	case admission.ByOutage(c.rule, &d):
+	case admission.UnderOutagePolicy(c.rule, &d):
 		return withDetails(codes.Unavailable, "not sent: calls cannot be counted at the moment", retryInfo(d.RetryAfter))
 	}
 	quota := &errdetails.QuotaFailure{Violations: []*errdetails.QuotaFailure_Violation{violation(c.rule)}}

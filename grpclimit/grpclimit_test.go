@@ -628,3 +628,26 @@ func TestOptionsAreChecked(t *testing.T) {
 		t.Errorf("nil rule: error %v", err)
 	}
 }
+
+// While a Redis that has lost its data, and is back, decides together with this instance's share, a rule
+// that denies in an outage lets calls in again. A denial then means that the key has used up its part.
+func TestDenialsAfterAnOutageAreNoOutage(t *testing.T) {
+	server := redistest.Start(t)
+	l := newLimiterOn(t, server.Client(t), redistest.Prefix())
+	client, _ := serve(t, newServer(t, l, Limit(newRule(t, l, "login", limit.PerHour(3), tiered.OnOutage(tiered.Deny)), Everyone)))
+	server.Restart()
+	redistest.Eventually(t, "the limiter settles", func() bool { return l.State() == tiered.Settling })
+	call := func() codes.Code {
+		_, err := client.EmptyCall(t.Context(), &pb.Empty{})
+		return status.Code(err)
+	}
+	redistest.Eventually(t, "a call is let in", func() bool { return call() == codes.OK })
+	for range 3 {
+		if code := call(); code != codes.OK && code != codes.ResourceExhausted {
+			t.Errorf("while the limiter settles: %v", code)
+		}
+	}
+	if code := call(); code != codes.ResourceExhausted || l.State() != tiered.Settling {
+		t.Errorf("above the limit: %v, %v", code, l.State())
+	}
+}

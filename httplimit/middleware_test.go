@@ -439,3 +439,45 @@ func TestOptionsAreChecked(t *testing.T) {
 		t.Errorf("nil limiter: error %v", err)
 	}
 }
+
+// A Redis that has lost its data and is back decides together with this instance's share for up to a
+// window. A rule that denies in an outage lets requests in again by then, so a denial means that the key
+// has used up its part: it is not answered like an outage, for which load balancers would remove the
+// instance.
+func TestDenialsAfterAnOutageAreNoOutage(t *testing.T) {
+	server := redistest.Start(t)
+	l := newLimiterOn(t, server.Client(t))
+	login := newRule(t, l, "login", limit.PerHour(3), tiered.OnOutage(tiered.Deny))
+	inFlight := newRule(t, l, "in-flight", limit.Concurrent(1), tiered.OnOutage(tiered.Deny), tiered.SlotTTL(time.Minute))
+	h := newMiddleware(t, l, Limit(login, Everyone))(done)
+	if got := statuses(h, 1)[http.StatusOK]; got != 1 {
+		t.Fatal("the first request was not let in")
+	}
+	server.Restart()
+	redistest.Eventually(t, "the limiter settles", func() bool { return l.State() == tiered.Settling })
+	redistest.Eventually(t, "a request is let in", func() bool { return get(h).Code == http.StatusOK })
+	if got := statuses(h, 3); got[http.StatusTooManyRequests] == 0 || got[http.StatusServiceUnavailable] != 0 {
+		t.Errorf("while the limiter settles: %v", got)
+	}
+	var second int
+	get(newMiddleware(t, l, Limit(inFlight, Everyone))(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		second = get(newMiddleware(t, l, Limit(inFlight, Everyone))(done)).Code
+	})))
+	if second != http.StatusTooManyRequests {
+		t.Errorf("a second request in flight while the limiter settles: %d", second)
+	}
+	if l.State() != tiered.Settling {
+		t.Fatal("the limiter no longer settles")
+	}
+	server.Kill()
+	redistest.Eventually(t, "the limiter is in an outage", func() bool { return l.State() == tiered.Outage })
+	for name, limits := range map[string][]Option{
+		"a rate":            {Limit(login, Everyone)},
+		"what is in flight": {Limit(inFlight, Everyone)},
+		"both":              {Limit(login, Everyone), Limit(inFlight, Everyone)},
+	} {
+		if got := get(newMiddleware(t, l, limits...)(done)).Code; got != http.StatusServiceUnavailable {
+			t.Errorf("in an outage, a limit on %s: %d", name, got)
+		}
+	}
+}

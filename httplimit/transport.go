@@ -185,7 +185,7 @@ func (t *Transport) admit(r *http.Request, u upstream) error {
 		}
 		d, err := admission.Wait(r.Context(), ctx, t.maxWait, t.rule, u.key, cost)
 		switch {
-		case errors.Is(err, limit.ErrWouldExceedDeadline) && admission.ByOutage(t.rule, &d):
+		case errors.Is(err, limit.ErrWouldExceedDeadline) && admission.UnderOutagePolicy(t.rule, &d):
 			return &NotSentError{Reason: ErrUncounted, Host: u.host, RetryAfter: d.RetryAfter}
 		case errors.Is(err, limit.ErrWouldExceedDeadline):
 			return &NotSentError{Reason: ErrQuota, Host: u.host, RetryAfter: d.RetryAfter}

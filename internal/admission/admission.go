@@ -7,6 +7,7 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/tierlimit/tierlimit/internal/outage"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/tiered"
 )
@@ -36,7 +37,15 @@ func IsMistake(err error) bool {
 }
 
 // ByOutage reports whether a rule denied a request only because Redis cannot be asked and the rule then
-// lets nothing through, not because of what the request's key has used.
+// lets nothing through, not because of what the request's key has used. After an outage, for up to a
+// window, requests need room in this instance's share as well, and a denial by that share has the same
+// tier. It says when there is room, whereas the policy's denial always says when Redis is probed again.
 func ByOutage(rule *tiered.Rule, d *limit.Decision) bool {
+	return UnderOutagePolicy(rule, d) && d.RetryAfter == outage.ProbeEvery
+}
+
+// UnderOutagePolicy is like [ByOutage] for a decision of tiered.Rule.Wait, which does not tell the two
+// apart: its RetryAfter is what is left until the queue asks again.
+func UnderOutagePolicy(rule *tiered.Rule, d *limit.Decision) bool {
 	return d.Denied() && d.Degraded() && rule.OutagePolicy() == tiered.Deny
 }
