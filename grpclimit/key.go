@@ -70,7 +70,8 @@ func isMetadataKey(name string) bool {
 
 // Principal returns a KeyFunc whose key is the user that an earlier authentication has stored in the
 // call's context; of returns "" if there is no user. If of is nil, Principal returns nil, which [Limit]
-// refuses. [Join] and [FirstOf] return nil if any argument is.
+// refuses. [Join] and [FirstOf] return nil if any argument is, or if
+// there is none.
 func Principal(of func(context.Context) string) KeyFunc {
 	if of == nil {
 		return nil
@@ -82,7 +83,7 @@ func Principal(of func(context.Context) string) KeyFunc {
 // combination has its own quota. Two different combinations never share a key, whatever bytes the parts
 // contain.
 func Join(parts ...KeyFunc) KeyFunc {
-	if hasNil(parts) {
+	if lacksOne(parts) {
 		return nil
 	}
 	return func(ctx context.Context, method string) string {
@@ -97,7 +98,7 @@ func Join(parts ...KeyFunc) KeyFunc {
 // FirstOf returns a KeyFunc whose key is the first that the call has of several, such as the principal
 // or, without one, the peer. A key from one alternative never equals a key from another.
 func FirstOf(alternatives ...KeyFunc) KeyFunc {
-	if hasNil(alternatives) {
+	if lacksOne(alternatives) {
 		return nil
 	}
 	return func(ctx context.Context, method string) string {
@@ -110,6 +111,7 @@ func FirstOf(alternatives ...KeyFunc) KeyFunc {
 	}
 }
 
-func hasNil(parts []KeyFunc) bool {
-	return slices.ContainsFunc(parts, func(part KeyFunc) bool { return part == nil })
+// lacksOne reports whether a function is missing. Without any, all calls would share one quota.
+func lacksOne(parts []KeyFunc) bool {
+	return len(parts) == 0 || slices.ContainsFunc(parts, func(part KeyFunc) bool { return part == nil })
 }

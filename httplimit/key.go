@@ -61,7 +61,8 @@ func Header(name string) KeyFunc {
 
 // Principal returns a KeyFunc whose key is the user that an earlier authentication has stored in the
 // request's context; of returns "" if there is no user. If of is nil, Principal returns nil, which
-// [Limit] refuses. [Join] and [FirstOf] return nil if any argument is.
+// [Limit] refuses. [Join] and [FirstOf] return nil if any argument is, or if
+// there is none.
 func Principal(of func(context.Context) string) KeyFunc {
 	if of == nil {
 		return nil
@@ -107,7 +108,7 @@ func matched(mux *http.ServeMux, r *http.Request) string {
 // combination has its own quota. Two different combinations never share a key, whatever bytes the parts
 // contain.
 func Join(parts ...KeyFunc) KeyFunc {
-	if hasNil(parts) {
+	if lacksOne(parts) {
 		return nil
 	}
 	return func(r *http.Request) string {
@@ -124,7 +125,7 @@ func Join(parts ...KeyFunc) KeyFunc {
 // principal or, without one, the client's address. A key from one alternative never equals a key from
 // another.
 func FirstOf(alternatives ...KeyFunc) KeyFunc {
-	if hasNil(alternatives) {
+	if lacksOne(alternatives) {
 		return nil
 	}
 	return func(r *http.Request) string {
@@ -137,6 +138,7 @@ func FirstOf(alternatives ...KeyFunc) KeyFunc {
 	}
 }
 
-func hasNil(parts []KeyFunc) bool {
-	return slices.ContainsFunc(parts, func(part KeyFunc) bool { return part == nil })
+// lacksOne reports whether a function is missing. Without any, all requests would share one quota.
+func lacksOne(parts []KeyFunc) bool {
+	return len(parts) == 0 || slices.ContainsFunc(parts, func(part KeyFunc) bool { return part == nil })
 }

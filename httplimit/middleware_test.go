@@ -428,6 +428,11 @@ func TestOptionsAreChecked(t *testing.T) {
 			t.Errorf("%s: error %v", want, err)
 		}
 	}
+	for name, key := range map[string]KeyFunc{"Join": Join(), "FirstOf": FirstOf()} {
+		if _, err := New(l, Limit(rule, key)); !errors.Is(err, limit.ErrInvalidOption) {
+			t.Errorf("%s without arguments: error %v", name, err)
+		}
+	}
 	for _, name := range []string{"", " ", "X Client", "ü"} { // all requests would have the same, empty key
 		for _, key := range []KeyFunc{Header(name), FirstOf(Header(name), Everyone)} {
 			if _, err := New(l, Limit(rule, key)); !errors.Is(err, limit.ErrInvalidOption) {
