@@ -3,6 +3,7 @@ package tiered
 import (
 	"context"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/tierlimit/tierlimit/limit"
@@ -80,25 +81,33 @@ const refundAgain = 5 * time.Millisecond
 // while the limiter is being closed.
 func (r *Rule) giveBack(ctx context.Context, k *callKey, units, charged, at int64) error {
 	s, returned := r.limiter.shardOf(k), units
+	granted := int64(math.MinInt64) // when the charge was made, in the limiter's time; this early: not known
 	if at != 0 {
 		e := remote.Entry{
 			Key: string(k.inRedis()), Rule: r.encoded, Operation: lua.Refund,
 			Cost: units, Charged: charged, Stamp: at,
 		}
 		until := time.Now().Add(r.limiter.config.deadline)
+		asked := r.limiter.now()
 		reply, err := s.Decide(ctx, e)
 		for remote.IsMoving(err) && ctx.Err() == nil && time.Now().Before(until) {
 			time.Sleep(refundAgain) // the rest of a slot that moves usually follows in milliseconds
-			s = r.limiter.shardOf(k)
+			s, asked = r.limiter.shardOf(k), r.limiter.now()
 			reply, err = s.Decide(ctx, e)
 		}
 		if err != nil {
 			return fmt.Errorf("refunding %d units: %w", units, err)
 		}
 		returned = reply.Granted // the ledger cannot tell whether the charge is still in the window; Redis can
+		// A log gives back the oldest units, and so does the ledger then. Other algorithms give back those of the
+		// charge. asked is from before Redis read its clock. So granted is too early, if anything, and nothing is
+		// taken back that was granted after the charge.
+		if !r.algorithm.Same(limit.SlidingLog()) {
+			granted = asked - max(0, reply.Stamp-at)*int64(time.Microsecond)
+		}
 	}
 	q := r.inOutageOf(k)
-	s.Returned(&q, returned, at == 0)
+	s.ReturnedFrom(&q, granted, returned, at == 0)
 	r.unitsCameBack(k)
 	return nil
 }

@@ -110,5 +110,11 @@ func (s *Shard) Used(q *Question, units int64, charged bool) {
 	}
 }
 
+// ReturnedFrom is Returned for units that were granted at the time at, or soon after it.
+func (s *Shard) ReturnedFrom(q *Question, at, units int64, withoutRedis bool) {
+	a := q.account()
+	s.all.Ledger.ReturnFrom(&a, s.all.Now(), at, units, withoutRedis)
+}
+
 // Reset forgets all units of a key.
 func (s *Shard) Reset(q *Question) { s.Returned(q, math.MaxInt64, true) }

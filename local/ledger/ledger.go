@@ -200,25 +200,40 @@ func (l *Ledger[O]) Used(a *Account[O], now int64) int64 {
 // units first, so that the rest leaves no earlier than it should. uncharged says that the units were
 // granted without Redis; if they have not been charged there yet, they need not be charged.
 func (l *Ledger[O]) Return(a *Account[O], now, units int64, uncharged bool) {
-	l.takeBack(a, now, units, false, uncharged)
+	l.ReturnFrom(a, now, math.MinInt64, units, uncharged)
+}
+
+// ReturnFrom is Return for units that were granted at the time at, or soon after it. It takes back the units
+// of that time, so that the record is as if they had never been granted. If the oldest were taken instead,
+// which leave the window soon anyway, a key of which much is given back would have more on record than it
+// used: more than Redis counts, and too much for it to be granted anything in an outage.
+//
+// If there are too few units of that time, Return has taken them, which it does only if there are no older
+// ones. So the next ones are newer: ReturnFrom goes on with these, and with the oldest last.
+func (l *Ledger[O]) ReturnFrom(a *Account[O], now, at, units int64, uncharged bool) {
+	l.takeBack(a, now, at, units, false, uncharged)
 }
 
 // Undo takes back units that have just been reserved or, with journaled, granted by Take. It removes the
 // newest units. If it removed the oldest, earlier units would leave later than without the two calls, and
 // later still with each repetition.
 func (l *Ledger[O]) Undo(a *Account[O], now, units int64, journaled bool) {
-	l.takeBack(a, now, units, true, journaled && !a.Charged)
+	l.takeBack(a, now, now, units, true, journaled && !a.Charged)
 }
 
-func (l *Ledger[O]) takeBack(a *Account[O], now, units int64, newestFirst, journaled bool) {
+// takeBack removes units from the sub-windows, one after another: from that of the time from on or, with
+// newestFirst, from the newest back.
+func (l *Ledger[O]) takeBack(a *Account[O], now, from, units int64, newestFirst, journaled bool) {
 	set, i := l.lock(a.Hash)
 	defer set.mu.Unlock()
 	if i < 0 {
 		return
 	}
 	r := &set.records[i]
-	newest := r.advance(subWindow(a.Window), now)
-	first, step := newest+1, int64(1) // positions are circular: the oldest follows the newest
+	length := subWindow(a.Window)
+	newest := r.advance(length, now)
+	// Positions are circular: the oldest, newest-ledgerBuckets, is at newest+1.
+	first, step := min(max(from/length, newest-ledgerBuckets), newest)+ledgerCounts, int64(1)
 	if newestFirst {
 		first, step = newest+ledgerCounts, -1
 	}

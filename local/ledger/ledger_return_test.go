@@ -1,6 +1,7 @@
 package ledger
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -165,4 +166,50 @@ func TestTakeUpToGrantsWhatIsFree(t *testing.T) {
 			t.Errorf("up to %d: %+v", step.cost, g)
 		}
 	}
+}
+
+// Units that are taken back from the time at which they were granted leave no trace: every later answer is as if they
+// had never been granted.
+func TestReturnFromLeavesNoTrace(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		const most = 100 // so that no count is rounded
+		window, quota := drawLedgerLimit(t)
+		l, lean := New[string](1), New[string](1)
+		a := &Account[string]{Hash: 7, Window: window, Quota: quota}
+		type grant struct{ at, cost int64 }
+		var returned []grant
+		now := rapid.SampledFrom([]int64{0, noon}).Draw(t, "start")
+		for range rapid.IntRange(1, 40).Draw(t, "calls") {
+			now += rapid.Int64Range(0, int64(window)/80).Draw(t, "pause") // nothing leaves the window
+			if len(returned) > 0 && rapid.Bool().Draw(t, "return") {
+				i := rapid.IntRange(0, len(returned)-1).Draw(t, "which")
+				l.ReturnFrom(a, now, returned[i].at, returned[i].cost, true)
+				returned = slices.Delete(returned, i, i+1)
+				continue
+			}
+			g := grant{now, rapid.Int64Range(1, most).Draw(t, "cost")}
+			l.Add(a, g.at, g.cost)
+			if rapid.Bool().Draw(t, "keep") {
+				lean.Add(a, g.at, g.cost)
+			} else {
+				returned = append(returned, g)
+			}
+		}
+		for _, g := range returned {
+			l.ReturnFrom(a, now, g.at, g.cost, true)
+		}
+		if units, want := waiting(l), waiting(lean); units != want {
+			t.Fatalf("%d units wait for Redis, want %d", units, want)
+		}
+		for later := int64(0); later <= int64(window)*9/8; later += int64(window) / 24 {
+			if used, want := l.Used(a, now+later), lean.Used(a, now+later); used != want {
+				t.Fatalf("%v later %d units are on record, want %d", time.Duration(later), used, want)
+			}
+		}
+	})
+}
+
+func waiting(l *Ledger[string]) int64 {
+	units, _ := l.Waiting()
+	return units
 }
