@@ -12,6 +12,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/tierlimit/tierlimit/internal/redistest"
 	"github.com/tierlimit/tierlimit/limit"
 
@@ -474,5 +476,47 @@ func TestHashTagsOnACluster(t *testing.T) {
 	}
 	if calls > users*tries/2 {
 		t.Errorf("%v calls for %d decisions", calls, users*tries)
+	}
+}
+
+// A Cluster's client that asks a node that hangs which master has which slots asks another one soon. Otherwise the
+// instance would learn seconds later than others that a replica has taken over, and use its share of the limit
+// meanwhile, while the others use all of it.
+func TestLaw11ANodeThatHangsIsNotAskedForLong(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartCluster(t, 3)
+	open := func(deadline, timeout time.Duration) *redis.Client {
+		l, err := Open(&redis.UniversalOptions{Addrs: cluster.Addrs(), ReadTimeout: timeout}, Deadline(deadline), Logger(slog.New(slog.DiscardHandler)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = l.Close() })
+		master, err := l.client.(*redis.ClusterClient).MasterForKey(t.Context(), "k")
+		if err != nil {
+			t.Fatal(err)
+		}
+		return master
+	}
+	master := open(50*time.Millisecond, 0)
+	for _, c := range []struct{ deadline, set, want time.Duration }{
+		{3 * time.Second, 0, 3 * time.Second}, // a call may take as long as it is given
+		{50 * time.Millisecond, 2 * time.Second, 2 * time.Second},
+	} {
+		if timeout := open(c.deadline, c.set).Options().ReadTimeout; timeout != c.want {
+			t.Errorf("deadline %v, ReadTimeout %v: a node has %v to answer, want %v", c.deadline, c.set, timeout, c.want)
+		}
+	}
+	for _, node := range cluster.Nodes() {
+		node.Pause()
+	}
+	asked := time.Now()
+	if err := master.ClusterSlots(context.Background()).Err(); err == nil {
+		t.Error("a node that hangs has answered")
+	}
+	if took := time.Since(asked); took > 4*time.Second {
+		t.Errorf("the client has waited for %v for a node that hangs", took)
+	}
+	for _, node := range cluster.Nodes() {
+		node.Resume()
 	}
 }
