@@ -73,6 +73,7 @@ type heldLease[O any] struct {
 // Lease is a lease as it was granted. All times are the process's, in ns.
 type Lease[O any] struct {
 	Stamp int64  // of the charge, on the key's clock in Redis
+	Asked int64  // time at which it was requested
 	Ends  int64  // time from which it must no longer be spent
 	Free  int64  // units that Redis had left in addition
 	Reset int64  // when the key will be as if it had never been used

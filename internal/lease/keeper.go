@@ -2,6 +2,7 @@ package lease
 
 import (
 	"context"
+	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/tierlimit/tierlimit/internal/outage"
 	"github.com/tierlimit/tierlimit/internal/wake"
+	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/local"
 	"github.com/tierlimit/tierlimit/lua"
 	"github.com/tierlimit/tierlimit/remote"
@@ -154,7 +156,7 @@ func (k *Keeper) renew(r *Rule, q *outage.Question) {
 	lease := local.Lease[*Rule]{
 		ID: terms.ID, Key: strings.Clone(string(q.Key)), Hash: q.Hash, Owner: r,
 		Units: reply.Granted, Stamp: reply.Stamp,
-		Ends: sent + int64(reply.Life-reply.Life/Drift),
+		Asked: sent, Ends: sent + int64(reply.Life-reply.Life/Drift),
 		Free: reply.Remaining, Reset: sent + int64(reply.ResetAfter),
 	}
 	k.table.Hold(hash, now, lease)
@@ -236,12 +238,16 @@ func (k *Keeper) late() error {
 	return k.closing.Err()
 }
 
-// unrecord removes the unspent units of a lease from the ledger. It runs before Redis is told, because
-// this instance's record may have less than Redis, but never more.
+// unrecord removes the unspent units of a lease from the ledger, where Redis removes them: the oldest units of a log,
+// and otherwise those of the lease. It runs before Redis is told, because this instance's record may have less than
+// Redis, but never more.
 func (k *Keeper) unrecord(e *local.Ended[*Rule]) {
-	key := remote.UserKey(e.Key)
+	key, granted := remote.UserKey(e.Key), e.Asked
+	if e.Owner.Outage.Algorithm.Same(limit.SlidingLog()) {
+		granted = math.MinInt64
+	}
 	q := outage.Question{Rule: e.Owner.Outage, Hash: e.Hash, Key: key}
-	k.shards.Of(key).Returned(&q, e.Left, false)
+	k.shards.Of(key).ReturnedFrom(&q, granted, e.Left, false)
 }
 
 // unspent returns the entry that refunds the unspent units of a lease.

@@ -168,6 +168,38 @@ func TestARenewalGivesBackTheRest(t *testing.T) {
 	}
 }
 
+// Law 11: unspent units leave the instance's record where Redis counts them. Otherwise a key whose leases are mostly
+// given back would have more on record than Redis counts, and shares are made of that if Redis is lost.
+func TestLaw11RestsOfLeasesAreNotOnRecord(t *testing.T) {
+	for _, a := range []limit.Algorithm{limit.SlidingCounter(16, limit.Strict), limit.GCRA(), limit.FixedWindow(), limit.SlidingLog()} {
+		l := newLeasing(t)
+		l.rule.Outage.Algorithm = a
+		const seconds, spent = 200, 5 // in each
+		for range seconds {
+			next := l.now + int64(time.Second)
+			l.demand()
+			for range spent {
+				if _, ok := l.Spend(l.rule, hash, l.now, 1, 1); !ok {
+					t.Fatal("no lease")
+				}
+			}
+			l.now = next - 1
+			l.endIdle()
+			l.now = next
+		}
+		if l.Left() != 0 {
+			t.Fatalf("%d units are still on lease", l.Left())
+		}
+		account := ledger.Account[*outage.Rule]{Hash: hash, Window: time.Minute, Quota: 1000}
+		used := l.ledger.Used(&account, l.now)
+		// The oldest sub-window, of 4 s, counts in part. Under a log Redis, too, gives back the oldest units.
+		const inWindow, most = 60 * spent, 64 * spent
+		if isLog := a == limit.SlidingLog(); used < inWindow-spent || used > most != isLog {
+			t.Errorf("%v: %d units on record, %d were spent in the last window", a, used, inWindow)
+		}
+	}
+}
+
 // If Redis leases nothing of a key, or is lost, the key's lease is not requested again at once.
 func TestLeasesThatAreNotGranted(t *testing.T) {
 	for what, c := range map[string]struct {
