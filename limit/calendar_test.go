@@ -118,6 +118,7 @@ func TestCalendarLimits(t *testing.T) {
 		}
 	}
 }
+
 // Where the clocks went back from a minute past midnight to the day before, the hour before midnight was there twice.
 // The repeated hour belongs to the window that has begun, so windows have no gap, and each contains its time.
 func TestCalendarWindowsWhereTheClocksWentBackPastMidnight(t *testing.T) {

@@ -3,6 +3,7 @@ package limit_test
 import (
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/tierlimit/tierlimit/limit"
 )
@@ -22,6 +23,24 @@ func ExampleParse() {
 	// 1000 units in any 24h
 	// 100 units in any 1s
 	// tierlimit: invalid limit: "10 per minute" has no "/": write it as QUOTA/WINDOW, like 10/1m
+}
+
+// A quota that is sold by the month begins anew at midnight of each first day, in the time zone of the contract.
+func ExamplePerCalendar() {
+	berlin, err := time.LoadLocation("Europe/Berlin")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	l := limit.PerCalendar(10_000, limit.CalendarMonth, berlin)
+	start, end := l.Calendar(time.Date(2026, time.March, 31, 22, 30, 0, 0, time.UTC)) // April has begun in Berlin
+	fmt.Println(l)
+	fmt.Println(start)
+	fmt.Println(end)
+	// Output:
+	// 10000/month@Europe/Berlin
+	// 2026-04-01 00:00:00 +0200 CEST
+	// 2026-05-01 00:00:00 +0200 CEST
 }
 
 // Under GCRA, the burst determines how many units are granted at once, and by how much a window can exceed the

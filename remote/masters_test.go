@@ -2,9 +2,12 @@ package remote
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/tierlimit/tierlimit/internal/redistest"
 )
@@ -31,6 +34,21 @@ func TestMastersOfACluster(t *testing.T) {
 			if said := client.ClusterKeySlot(ctx, k.Key("r", user)).Val(); said != int64(k.Slot(user)) {
 				t.Errorf("the slot of %q is %d, the server says %d", k.Key("r", user), k.Slot(user), said)
 			}
+		}
+	}
+}
+
+// Nodes that have left the Cluster (CLUSTER RESET) say that no master has any slot. go-redis may ask one for a while, or
+// for as long as it is among the client's addresses, and then names a random node for each slot. That is an error, after
+// which the previous masters stay in force.
+func TestMastersOfNodesThatHaveLeft(t *testing.T) {
+	t.Parallel()
+	left := []*redistest.Server{redistest.Start(t, "--cluster-enabled", "yes"), redistest.Start(t, "--cluster-enabled", "yes")}
+	client := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{left[0].Addr(), left[1].Addr()}})
+	defer client.Close()
+	for range 3 {
+		if m, err := MastersOf(t.Context(), client, nil); !errors.Is(err, errNoSlots) {
+			t.Fatalf("masters %v, %v", m, err)
 		}
 	}
 }

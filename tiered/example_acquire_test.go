@@ -36,3 +36,33 @@ func ExampleRule_Acquire() {
 	// true 0 true
 	// false 0 false
 }
+
+// This example waits for a slot that another job of the tenant releases.
+func ExampleRule_AcquireWait() {
+	rdb, stop := connect()
+	defer stop()
+	limiter, err := tiered.New(rdb, tiered.Deadline(time.Second))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer limiter.Close()
+	jobs := limiter.MustRule("jobs", limit.Concurrent(1))
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+
+	first, err := jobs.AcquireWait(ctx, "tenant 4", 1)
+	if err != nil {
+		log.Fatal(err)
+	}
+	go func() {
+		// The first job.
+		first.Release()
+	}()
+	second, err := jobs.AcquireWait(ctx, "tenant 4", 1)
+	if err != nil {
+		log.Fatal(err) // for example because ctx has ended
+	}
+	defer second.Release()
+	fmt.Println(first.Held(), second.Held())
+	// Output: false true
+}

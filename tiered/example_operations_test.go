@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log"
+	"sync/atomic"
 	"time"
 
 	"github.com/tierlimit/tierlimit/limit"
@@ -69,6 +70,109 @@ func ExampleLimiter_HoldAll() {
 	// Output:
 	// 200 0 <nil>
 	// 99200 98900 <nil>
+}
+
+// The cost of this request is known only afterwards. The example holds an estimate, and settles it with the actual
+// cost, even if that is more than the estimate.
+func ExampleRule_Hold() {
+	rdb, stop := connect()
+	defer stop()
+	limiter, err := tiered.New(rdb, tiered.Deadline(time.Second))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer limiter.Close()
+	tokens := limiter.MustRule("tokens", limit.PerMinute(1_000))
+	ctx := context.Background()
+
+	for _, used := range []int64{120, 450} {
+		hold, d, err := tokens.Hold(ctx, "user 17", 400, time.Minute)
+		if err != nil || hold == nil {
+			log.Fatal(d, err)
+		}
+		defer hold.Cancel(ctx) // does nothing after Settle
+		if err := hold.Settle(ctx, used); err != nil {
+			log.Fatal(err)
+		}
+		after, err := tokens.Peek(ctx, "user 17", 1)
+		fmt.Println(d.Remaining, after.Remaining, err)
+	}
+	// Output:
+	// 600 880 <nil>
+	// 480 430 <nil>
+}
+
+// This example charges units that were used without a decision before. They count whether or not they fit.
+func ExampleRule_ChargeUsed() {
+	rdb, stop := connect()
+	defer stop()
+	limiter, err := tiered.New(rdb, tiered.Deadline(time.Second))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer limiter.Close()
+	traffic := limiter.MustRule("bytes", limit.PerHour(1_000_000))
+	ctx := context.Background()
+
+	if err := traffic.ChargeUsed(ctx, "tenant 4", 1_200_000); err != nil {
+		log.Fatal(err)
+	}
+	d, err := traffic.Allow(ctx, "tenant 4")
+	fmt.Println(d.Allowed, d.Remaining, err)
+	// Output: false 0 <nil>
+}
+
+// This example changes a limit at run time. What was charged before continues to count.
+func ExampleLimiter_ChangeRule() {
+	rdb, stop := connect()
+	defer stop()
+	limiter, err := tiered.New(rdb, tiered.Deadline(time.Second))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer limiter.Close()
+	var search atomic.Pointer[tiered.Rule] // requests use search.Load()
+	search.Store(limiter.MustRule("search", limit.PerMinute(10)))
+	ctx := context.Background()
+
+	before, err := search.Load().AllowN(ctx, "user 17", 8)
+	if err != nil {
+		log.Fatal(err)
+	}
+	changed, err := limiter.ChangeRule("search", limit.PerMinute(30))
+	if err != nil {
+		log.Fatal(err) // the old limit stays in force
+	}
+	search.Store(changed)
+	after, err := search.Load().AllowN(ctx, "user 17", 8)
+	fmt.Println(before.Remaining, after.Remaining, err)
+	// Output: 2 14 <nil>
+}
+
+// This example counts a request under two limits in one trip to Redis. Each is decided for itself: the one that has room
+// is charged although the other one denies.
+func ExampleLimiter_AllowEach() {
+	rdb, stop := connect()
+	defer stop()
+	limiter, err := tiered.New(rdb, tiered.Deadline(time.Second))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer limiter.Close()
+	perUser, perTenant := limiter.MustRule("user", limit.PerMinute(1)), limiter.MustRule("tenant", limit.PerMinute(100))
+
+	for range 2 {
+		ds, err := limiter.AllowEach(context.Background(),
+			tiered.Request{Rule: perUser, Key: "user 17", Cost: 1},
+			tiered.Request{Rule: perTenant, Key: "tenant 4", Cost: 1})
+		if err != nil {
+			log.Fatal(err)
+		}
+		fmt.Println(ds[0].Allowed, ds[1].Allowed, ds[1].Remaining)
+	}
+	// Output:
+	// true true 99
+	// false true 98
 }
 
 // The cost of this request is known only afterwards. The example charges the highest possible cost first, and
