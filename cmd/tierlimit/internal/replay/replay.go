@@ -228,7 +228,7 @@ func (in *instance) lost(prefix string) error {
 	if err := refusal(in.client, in.client.Options().Addr, prefix); err != nil {
 		return err
 	}
-	return fmt.Errorf("Redis was lost during the replay, or did not answer for %v", Patience)
+	return fmt.Errorf("lost Redis during the replay, or had no answer for %v", Patience)
 }
 
 // redisCalls returns the number of trips that the instance made for decisions.
