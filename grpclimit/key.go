@@ -70,8 +70,7 @@ func isMetadataKey(name string) bool {
 
 // Principal returns a KeyFunc whose key is the user that an earlier authentication has stored in the
 // call's context; of returns "" if there is no user. If of is nil, Principal returns nil, which [Limit]
-// refuses. [Join] and [FirstOf] return nil if any argument is, or if
-// there is none.
+// refuses. [Join] and [FirstOf] return nil if any argument is, or if there is none.
 func Principal(of func(context.Context) string) KeyFunc {
 	if of == nil {
 		return nil

@@ -61,8 +61,7 @@ func Header(name string) KeyFunc {
 
 // Principal returns a KeyFunc whose key is the user that an earlier authentication has stored in the
 // request's context; of returns "" if there is no user. If of is nil, Principal returns nil, which
-// [Limit] refuses. [Join] and [FirstOf] return nil if any argument is, or if
-// there is none.
+// [Limit] refuses. [Join] and [FirstOf] return nil if any argument is, or if there is none.
 func Principal(of func(context.Context) string) KeyFunc {
 	if of == nil {
 		return nil

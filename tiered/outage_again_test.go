@@ -2,6 +2,7 @@ package tiered
 
 import (
 	"context"
+	"slices"
 	"testing"
 	"time"
 
@@ -34,7 +35,7 @@ func TestLaw11SlotsAreSharedAnewIfRedisHasDecidedAlone(t *testing.T) {
 		slot.Release()
 		return err == nil && slot != nil
 	})
-	time.Sleep(2 * ttl)
+	awaitSettled(t, ttl, a, b)
 	much.Release()
 	redistest.Eventually(t, "the other one gets what was released", func() bool {
 		slot, _, _ := b.Acquire(ctx, "k", 99)
@@ -93,7 +94,7 @@ func TestLaw11SharesAreFixedAnewIfRedisHasDecidedAlone(t *testing.T) {
 	for end := time.Now().Add(window / 2); time.Now().Before(end); {
 		use(a)
 	}
-	time.Sleep(window * 3 / 2)
+	awaitSettled(t, window, a, b)
 	for end := time.Now().Add(2 * window); time.Now().Before(end); {
 		use(b)
 	}
@@ -111,6 +112,15 @@ func TestLaw11SharesAreFixedAnewIfRedisHasDecidedAlone(t *testing.T) {
 	if most := int64(windows*quota*8/5 + quota/2); granted > most {
 		t.Errorf("%d units were granted in %d windows of %d, want at most %d", granted, windows, quota, most)
 	}
+}
+
+// awaitSettled waits until Redis alone decides about rules of the given window, although the incident lasts.
+func awaitSettled(t *testing.T, window time.Duration, rules ...*Rule) {
+	redistest.Eventually(t, "the rules have stopped settling", func() bool {
+		return !slices.ContainsFunc(rules, func(r *Rule) bool {
+			return r.limiter.shard.OutageOf(r.name, window).Number != 0 || r.limiter.State() != Settling
+		})
+	})
 }
 
 func fleetOfTwo(t *testing.T, a, b *Rule) {
