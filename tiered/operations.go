@@ -3,11 +3,11 @@ package tiered
 import (
 	"context"
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/local"
+	"github.com/tierlimit/tierlimit/local/ledger"
 	"github.com/tierlimit/tierlimit/lua"
 	"github.com/tierlimit/tierlimit/remote"
 )
@@ -81,7 +81,7 @@ const refundAgain = 5 * time.Millisecond
 // while the limiter is being closed.
 func (r *Rule) giveBack(ctx context.Context, k *callKey, units, charged, at int64) error {
 	s, returned := r.limiter.shardOf(k), units
-	granted := int64(math.MinInt64) // when the charge was made, in the limiter's time; this early: not known
+	granted := int64(ledger.Oldest) // when the charge was made, in the limiter's time
 	if at != 0 {
 		e := remote.Entry{
 			Key: string(k.inRedis()), Rule: r.encoded, Operation: lua.Refund,
@@ -107,7 +107,7 @@ func (r *Rule) giveBack(ctx context.Context, k *callKey, units, charged, at int6
 		}
 	}
 	q := r.inOutageOf(k)
-	s.ReturnedFrom(&q, granted, returned, at == 0)
+	s.Returned(&q, granted, returned, at == 0)
 	r.unitsCameBack(k)
 	return nil
 }

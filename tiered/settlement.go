@@ -50,7 +50,7 @@ func (l *Limiter) record(s *settlement) {
 	case s.used > s.units:
 		shard.Used(&q, s.used-s.units, s.isInRedis()) // if not, Redis is charged later, as for all units granted without it
 	case s.used < s.units && l.now()-s.granted < int64(s.rule.limit.Window()):
-		shard.ReturnedFrom(&q, s.granted, s.units-s.used, !s.isInRedis())
+		shard.Returned(&q, s.granted, s.units-s.used, !s.isInRedis())
 	}
 }
 
@@ -104,10 +104,10 @@ func (l *Limiter) unknownHold(ctx context.Context, s *settlement) {
 	// Take these units out of the ledger where it has them, because chargeUsed records them again.
 	q, shard, window := s.rule.inOutageOf(&s.key), l.shardOf(&s.key), int64(s.rule.limit.Window())
 	if givenBack && now-s.granted < window {
-		shard.ReturnedFrom(&q, s.granted, min(s.used, s.units), false)
+		shard.Returned(&q, s.granted, min(s.used, s.units), false)
 	}
 	if s.recorded && s.used > s.units && now-s.recordedAt < window {
-		shard.ReturnedFrom(&q, s.recordedAt, s.used-s.units, false)
+		shard.Returned(&q, s.recordedAt, s.used-s.units, false)
 	}
 	s.rule.chargeUsed(ctx, &s.key, more)
 	s.recorded = true // by chargeUsed

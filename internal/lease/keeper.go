@@ -2,7 +2,6 @@ package lease
 
 import (
 	"context"
-	"math"
 	"slices"
 	"strings"
 	"sync"
@@ -12,6 +11,7 @@ import (
 	"github.com/tierlimit/tierlimit/internal/wake"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/local"
+	"github.com/tierlimit/tierlimit/local/ledger"
 	"github.com/tierlimit/tierlimit/lua"
 	"github.com/tierlimit/tierlimit/remote"
 )
@@ -244,10 +244,10 @@ func (k *Keeper) late() error {
 func (k *Keeper) unrecord(e *local.Ended[*Rule]) {
 	key, granted := remote.UserKey(e.Key), e.Asked
 	if e.Owner.Outage.Algorithm.Same(limit.SlidingLog()) {
-		granted = math.MinInt64
+		granted = ledger.Oldest
 	}
 	q := outage.Question{Rule: e.Owner.Outage, Hash: e.Hash, Key: key}
-	k.shards.Of(key).ReturnedFrom(&q, granted, e.Left, false)
+	k.shards.Of(key).Returned(&q, granted, e.Left, false)
 }
 
 // unspent returns the entry that refunds the unspent units of a lease.

@@ -474,7 +474,7 @@ func TestLaw3ChargesOfASlotThatMoves(t *testing.T) {
 	m.refuses(tryAgain{}, stuck)
 	grant(1, stuck[0])
 	l.chargeFor(t, time.Millisecond)
-	s.Returned(question(r, stuck[0], 1), 1, true) // so that nothing is owed any more
+	s.Returned(question(r, stuck[0], 1), ledger.Oldest, 1, true) // so that nothing is owed any more
 	l.chargeFor(t, time.Second)
 	l.now.Add(givenUpAfter)
 	grant(1, stuck...)

@@ -92,11 +92,11 @@ func (s *Shard) Learned(q *Question, reply *remote.Reply) {
 	}
 }
 
-// Returned records that units are given back. withoutRedis says that the units were granted without
-// Redis, and need no longer be charged there.
-func (s *Shard) Returned(q *Question, units int64, withoutRedis bool) {
+// Returned records that units are given back that were granted at a time, which may be [ledger.Oldest].
+// withoutRedis says that they were granted without Redis, and need no longer be charged there.
+func (s *Shard) Returned(q *Question, granted, units int64, withoutRedis bool) {
 	a := q.account()
-	s.all.Ledger.Return(&a, s.all.Now(), units, withoutRedis)
+	s.all.Ledger.Return(&a, s.all.Now(), granted, units, withoutRedis)
 }
 
 // Used records units that were used, whether or not they fit. charged says that Redis has charged the
@@ -110,11 +110,5 @@ func (s *Shard) Used(q *Question, units int64, charged bool) {
 	}
 }
 
-// ReturnedFrom is Returned for units that were granted at the time at, or soon after it.
-func (s *Shard) ReturnedFrom(q *Question, at, units int64, withoutRedis bool) {
-	a := q.account()
-	s.all.Ledger.ReturnFrom(&a, s.all.Now(), at, units, withoutRedis)
-}
-
 // Reset forgets all units of a key.
-func (s *Shard) Reset(q *Question) { s.Returned(q, math.MaxInt64, true) }
+func (s *Shard) Reset(q *Question) { s.Returned(q, ledger.Oldest, math.MaxInt64, true) }

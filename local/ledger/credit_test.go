@@ -17,9 +17,12 @@ func TestCreditsAreOnRecord(t *testing.T) {
 			free, _ := l.Free(a, Outage{Number: 1, Fleet: 1}, noon, 1)
 			return quota - free
 		},
-		"waiting":     func(l *Ledger[string], a *Account[string]) int64 { units, _ := l.Waiting(); return units },
-		"uncharged":   func(l *Ledger[string], a *Account[string]) int64 { return debtUnits(l.Uncharged(all, 10, noon+1)) },
-		"returned":    func(l *Ledger[string], a *Account[string]) int64 { l.Return(a, noon, 0, true); return l.Used(a, noon) },
+		"waiting":   func(l *Ledger[string], a *Account[string]) int64 { units, _ := l.Waiting(); return units },
+		"uncharged": func(l *Ledger[string], a *Account[string]) int64 { return debtUnits(l.Uncharged(all, 10, noon+1)) },
+		"returned": func(l *Ledger[string], a *Account[string]) int64 {
+			l.Return(a, noon, Oldest, 0, true)
+			return l.Used(a, noon)
+		},
 		"another's":   func(l *Ledger[string], a *Account[string]) int64 { add(l, 8, window, noon, 5); return l.Used(a, noon) },
 		"a window on": func(l *Ledger[string], a *Account[string]) int64 { return l.Used(a, noon+int64(window)-1) },
 	} {

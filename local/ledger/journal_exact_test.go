@@ -137,7 +137,7 @@ func TestLaws3And11JournalIsExact(t *testing.T) {
 				if what == "undo" {
 					l.Undo(&a, now, cost, uncharged)
 				} else {
-					l.Return(&a, now, cost, uncharged)
+					l.Return(&a, now, Oldest, cost, uncharged)
 				}
 				all.take(newest, cost, what == "undo")
 				if uncharged {

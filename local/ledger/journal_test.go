@@ -44,8 +44,8 @@ func TestLaw11JournalHoldsWhatRedisDoesNotKnow(t *testing.T) {
 	l.Add(&maybe, noon+20*second, 50)
 	l.Take(&maybe, outage, noon+20*second, 6)
 	l.Undo(&maybe, noon+20*second, 6, true)
-	l.Return(a, noon+20*second, 4, true) // a refund of units that Redis does not know
-	l.Return(a, noon+20*second, 8, false)
+	l.Return(a, noon+20*second, Oldest, 4, true) // a refund of units that Redis does not know
+	l.Return(a, noon+20*second, Oldest, 8, false)
 	if units, keys := l.Waiting(); units != 56 || keys != 1 {
 		t.Errorf("%d units of %d keys wait", units, keys)
 	}
@@ -460,7 +460,7 @@ func TestWhatWaitsIsWhatCounts(t *testing.T) {
 	wait("granted", 10, 1)
 	l.Take(&a, o, noon+20*second, 3)
 	wait("granted two windows later", 3, 1)
-	l.Return(&a, noon+20*second, 1, true)
+	l.Return(&a, noon+20*second, Oldest, 1, true)
 	wait("one given back", 2, 1)
 	l.Undo(&a, noon+20*second, 2, true)
 	wait("all given back", 0, 0)

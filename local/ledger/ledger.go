@@ -196,22 +196,22 @@ func (l *Ledger[O]) Used(a *Account[O], now int64) int64 {
 	return r.used(r.advance(length, now), length, now)
 }
 
-// Return takes back up to the given number of units granted in the last window. It takes back the oldest
-// units first, so that the rest leaves no earlier than it should. uncharged says that the units were
-// granted without Redis; if they have not been charged there yet, they need not be charged.
-func (l *Ledger[O]) Return(a *Account[O], now, units int64, uncharged bool) {
-	l.ReturnFrom(a, now, math.MinInt64, units, uncharged)
-}
+// Oldest is the time of a grant whose time is not known, for [Ledger.Return]: the oldest units are taken back
+// first, so that the rest leaves no earlier than it should.
+const Oldest = math.MinInt64
 
-// ReturnFrom is Return for units that were granted at the time at, or soon after it. It takes back the units
-// of that time, so that the record is as if they had never been granted. If the oldest were taken instead,
-// which leave the window soon anyway, a key of which much is given back would have more on record than it
-// used: more than Redis counts, and too much for it to be granted anything in an outage.
+// Return takes back up to the given number of units granted in the last window. It takes back those that were
+// granted at the time granted, or soon after it, so that the record is as if they had never been granted. If the
+// oldest were taken instead, which leave the window soon anyway, a key of which much is given back would have
+// more on record than it used: more than Redis counts, and too much for it to be granted anything in an outage.
 //
-// If there are too few units of that time, Return has taken them, which it does only if there are no older
-// ones. So the next ones are newer: ReturnFrom goes on with these, and with the oldest last.
-func (l *Ledger[O]) ReturnFrom(a *Account[O], now, at, units int64, uncharged bool) {
-	l.takeBack(a, now, at, units, false, uncharged)
+// If there are too few units of that time, an earlier Return of [Oldest] has taken them, which it does only if
+// there are no older ones. So the next ones are newer: Return goes on with these, and with the oldest last.
+//
+// uncharged says that the units were granted without Redis; if they have not been charged there yet, they need
+// not be charged.
+func (l *Ledger[O]) Return(a *Account[O], now, granted, units int64, uncharged bool) {
+	l.takeBack(a, now, granted, units, false, uncharged)
 }
 
 // Undo takes back units that have just been reserved or, with journaled, granted by Take. It removes the

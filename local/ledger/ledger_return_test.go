@@ -57,7 +57,7 @@ func TestReturnFreesNoMoreThanWasGranted(t *testing.T) {
 			lean.latest = max(lean.latest, now)
 			if i := drawReturnable(t, &lean, window); i >= 0 {
 				units := rapid.Int64Range(1, lean.costs[i]).Draw(t, "units")
-				l.Return(&Account[string]{Hash: 7, Window: window}, now, units, true)
+				l.Return(&Account[string]{Hash: 7, Window: window}, now, Oldest, units, true)
 				lean.costs[i] -= units
 			} else {
 				cost := rapid.Int64Range(1, quota).Draw(t, "cost")
@@ -137,7 +137,7 @@ func TestReturnTakesTheOldestFirst(t *testing.T) {
 		{1 << 60, 10, 10, 10, 10},
 	} {
 		l := start()
-		l.Return(&Account[string]{Hash: 7, Window: window}, now, test.units, true)
+		l.Return(&Account[string]{Hash: 7, Window: window}, now, Oldest, test.units, true)
 		for _, at := range []struct{ now, want int64 }{
 			{now, test.free},
 			{noon + 170*second, test.first},
@@ -150,7 +150,7 @@ func TestReturnTakesTheOldestFirst(t *testing.T) {
 		}
 	}
 	l := New[string](1)
-	l.Return(&Account[string]{Hash: 8, Window: window}, now, 5, true) // the key was never used
+	l.Return(&Account[string]{Hash: 8, Window: window}, now, Oldest, 5, true) // the key was never used
 	if free, _ := left(l, 8, window, quota, now, 1); free != quota {
 		t.Errorf("%d of %d free after a return to an unused key", free, quota)
 	}
@@ -170,7 +170,7 @@ func TestTakeUpToGrantsWhatIsFree(t *testing.T) {
 
 // Units that are taken back from the time at which they were granted leave no trace: every later answer is as if they
 // had never been granted.
-func TestReturnFromLeavesNoTrace(t *testing.T) {
+func TestReturnLeavesNoTrace(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		const most = 100 // so that no count is rounded
 		window, quota := drawLedgerLimit(t)
@@ -183,7 +183,7 @@ func TestReturnFromLeavesNoTrace(t *testing.T) {
 			now += rapid.Int64Range(0, int64(window)/80).Draw(t, "pause") // nothing leaves the window
 			if len(returned) > 0 && rapid.Bool().Draw(t, "return") {
 				i := rapid.IntRange(0, len(returned)-1).Draw(t, "which")
-				l.ReturnFrom(a, now, returned[i].at, returned[i].cost, true)
+				l.Return(a, now, returned[i].at, returned[i].cost, true)
 				returned = slices.Delete(returned, i, i+1)
 				continue
 			}
@@ -196,7 +196,7 @@ func TestReturnFromLeavesNoTrace(t *testing.T) {
 			}
 		}
 		for _, g := range returned {
-			l.ReturnFrom(a, now, g.at, g.cost, true)
+			l.Return(a, now, g.at, g.cost, true)
 		}
 		if units, want := waiting(l), waiting(lean); units != want {
 			t.Fatalf("%d units wait for Redis, want %d", units, want)
