@@ -16,6 +16,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/trace"
+	"github.com/tierlimit/tierlimit/internal/inspect"
 	"github.com/tierlimit/tierlimit/internal/textbook"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/tiered"
@@ -119,7 +120,7 @@ func Run(ctx context.Context, c Config, algorithm limit.Algorithm, exact []bool)
 		case err != nil:
 			return Result{}, fmt.Errorf("request %d: %w", i+1, err)
 		case d.Degraded():
-			return Result{}, fmt.Errorf("request %d: %w", i+1, in.lost(prefix))
+			return Result{}, fmt.Errorf("request %d: %w", i+1, in.lost())
 		}
 		if d.Tier == limit.TierLocal {
 			result.DecidedLocally++
@@ -205,14 +206,6 @@ func connect(ctx context.Context, client *redis.Client, prefix string, clock fun
 // Unusable returns an error that says why a limiter with the given key prefix begins with an outage:
 // the Redis at the address does not answer, or refuses to write.
 func Unusable(client *redis.Client, address, prefix string) error {
-	if err := refusal(client, address, prefix); err != nil {
-		return err
-	}
-	return fmt.Errorf("no Redis can be reached at %s: is it running, and is the address right?", address)
-}
-
-// refusal returns an error with the answer of a Redis that refuses to write, for example because its memory is full.
-func refusal(client *redis.Client, address, prefix string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
 	err := client.Set(ctx, prefix+":unusable", "", time.Millisecond).Err()
@@ -220,15 +213,18 @@ func refusal(client *redis.Client, address, prefix string) error {
 	if errors.As(err, &answer) {
 		return fmt.Errorf("the Redis at %s cannot be used: %w", address, err)
 	}
-	return nil
+	return fmt.Errorf("no Redis can be reached at %s: is it running, and is the address right?", address)
 }
 
-// lost returns an error that says why a decision was made without Redis.
-func (in *instance) lost(prefix string) error {
-	if err := refusal(in.client, in.client.Options().Addr, prefix); err != nil {
-		return err
+// lost returns an error that says why a decision was made without Redis. Only the limiter knows: if
+// Redis's memory is full, Redis may have room for a small value a moment later.
+func (in *instance) lost() error {
+	for _, node := range inspect.Of(in.limiter).Snapshot().Health.Masters {
+		if node.LastError != "" {
+			return fmt.Errorf("the Redis at %s cannot be used: %s", in.client.Options().Addr, node.LastError)
+		}
 	}
-	return fmt.Errorf("lost Redis during the replay, or had no answer for %v", Patience)
+	return errors.New("lost Redis during the replay")
 }
 
 // redisCalls returns the number of trips that the instance made for decisions.
