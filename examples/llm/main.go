@@ -17,6 +17,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"syscall"
 	"time"
 
 	"github.com/tierlimit/tierlimit/examples/internal/connect"
@@ -65,7 +66,7 @@ func run(addr, redis string, pause time.Duration, l limits) error {
 	fmt.Println("listening on", listener.Addr())
 
 	server := &http.Server{Handler: proxy.routes(), ReadHeaderTimeout: 5 * time.Second}
-	interrupted, cancel := signal.NotifyContext(context.Background(), os.Interrupt)
+	interrupted, cancel := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer cancel()
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(listener) }()
