@@ -400,6 +400,13 @@ func (s *Server) forgetRefused() {
 	s.refused = nil
 }
 
+// isRefused reports whether these are the files that were refused last.
+func (s *Server) isRefused(files []config.File) bool {
+	s.loading.Lock()
+	defer s.loading.Unlock()
+	return s.refused != nil && same(files, s.refused)
+}
+
 // lay puts an overlay in force, either whole or not at all. Without a configuration it only keeps the overlay for the
 // first.
 func (s *Server) lay(overlay *config.Overlay) error {

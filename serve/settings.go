@@ -45,8 +45,10 @@ type Settings struct {
 	ConfigBeside   bool   // also read its siblings whose names begin with its name and a dot
 	IgnoreDotFiles bool
 	MergeDomains   bool
-	Overlay        string        // file with settings that the configuration has no fields for; "": none
-	LookEvery      time.Duration // how often to check the files and the overlay for changes
+	Overlay        string // file with settings that the configuration has no fields for; "": none
+	// LookEvery is how often to check the files and the overlay for changes, and the shortest time between two
+	// refusals of what a control plane sends.
+	LookEvery time.Duration
 	// HealthyWithConfig makes the service healthy only once it has a configuration.
 	HealthyWithConfig bool
 	// HealthyAtOnce makes the service healthy from the start. Otherwise it becomes healthy when it has received a first

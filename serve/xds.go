@@ -141,8 +141,11 @@ func (x *XDSSettings) connect(options []grpc.DialOption) (*grpc.ClientConn, erro
 // subscription receives the configuration from a control plane over its aggregated stream, in the state-of-the-world
 // form of xDS.
 type subscription struct {
-	server  *Server
-	version string // of the configuration in force
+	server    *Server
+	version   string    // of the configuration in force
+	refusal   error     // why the last configuration was refused, nil if it is in force
+	refusedAt time.Time // when the control plane was last told of a refusal
+	logged    string    // the last refusal that was logged
 }
 
 // run receives configurations until ctx ends. When the stream breaks, it opens another.
@@ -200,10 +203,12 @@ func (s *subscription) follow(ctx context.Context) (received bool, err error) {
 		if err := s.load(response); ctx.Err() != nil {
 			return received, ctx.Err()
 		} else if err != nil {
-			s.server.log.Error("the control plane's configuration cannot be loaded; the current configuration stays in force", "version", response.GetVersionInfo(), "error", err)
 			answer.ErrorDetail = &rpcstatus.Status{Code: int32(codes.InvalidArgument), Message: err.Error()}
+			if err := s.refuse(ctx, response.GetVersionInfo(), err); err != nil {
+				return received, err
+			}
 		} else {
-			s.version = response.GetVersionInfo()
+			s.version, s.refusal, s.logged = response.GetVersionInfo(), nil, ""
 		}
 		answer.VersionInfo = s.version
 		if err := stream.Send(answer); err != nil {
@@ -212,7 +217,26 @@ func (s *subscription) follow(ctx context.Context) (received bool, err error) {
 	}
 }
 
-// load puts the resources of a response in force, either all of them or none.
+// refuse logs a refusal, unless it is the one that was logged last, and waits until the control plane may be told.
+// Many control planes, such as Envoy Gateway, answer a refusal at once with the same configuration, because it is not
+// the version in force. Without the wait, both sides would be busy with thousands of refusals a second.
+func (s *subscription) refuse(ctx context.Context, version string, why error) error {
+	s.refusal = why
+	if text := version + ": " + why.Error(); s.logged != text {
+		s.logged = text
+		s.server.log.Error("the control plane's configuration cannot be loaded; the current configuration stays in force", "version", version, "error", why)
+	}
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(time.Until(s.refusedAt.Add(s.server.settings.LookEvery))): // at once after the first
+	}
+	s.refusedAt = time.Now()
+	return nil
+}
+
+// load puts the resources of a response in force, either all of them or none. What is refused already is not read
+// again.
 func (s *subscription) load(response *discoveryv3.DiscoveryResponse) error {
 	if url := response.GetTypeUrl(); url != xdsconfig.TypeURL {
 		s.server.stats.ConfigLoadError.Add(1)
@@ -223,6 +247,9 @@ func (s *subscription) load(response *discoveryv3.DiscoveryResponse) error {
 		s.server.forgetRefused() // the control plane has sent another since
 		s.server.stats.ConfigLoadError.Add(1)
 		return err
+	}
+	if s.refusal != nil && s.server.isRefused(files) {
+		return s.refusal
 	}
 	return s.server.load(files)
 }
