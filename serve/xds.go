@@ -190,7 +190,10 @@ func (s *subscription) follow(ctx context.Context) (received bool, err error) {
 		fields[name] = structpb.NewStringValue(value)
 	}
 	node := &corev3.Node{Id: x.NodeID, Metadata: &structpb.Struct{Fields: fields}}
-	if err := stream.Send(&discoveryv3.DiscoveryRequest{Node: node, TypeUrl: xdsconfig.TypeURL, VersionInfo: s.version}); err != nil {
+	// The first request does not tell the version in force, so that the control plane sends what it has. Some, such as
+	// Envoy Gateway, count versions from 1 again when they restart. Told that version 1 is in force, they would take
+	// their own, other version 1 for received.
+	if err := stream.Send(&discoveryv3.DiscoveryRequest{Node: node, TypeUrl: xdsconfig.TypeURL}); err != nil {
 		return false, err
 	}
 	for {

@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -136,7 +137,7 @@ func TestXDS(t *testing.T) {
 
 	plane.send <- nil
 	again := <-plane.asked
-	if again.GetVersionInfo() != "1" || again.GetNode().GetId() != "me" {
+	if again.GetVersionInfo() != "" || again.GetNode().GetId() != "me" { // see TestControlPlaneThatCountsVersionsAgain
 		t.Errorf("%v", again)
 	}
 	expect(t, client, asking("e k=v"), "OK: OK 4")
@@ -169,6 +170,28 @@ func TestControlPlaneThatRepeatsWhatWasRefused(t *testing.T) {
 	}
 	if ack := plane.publish("2", resource(t, `name: "a" domain: "d" descriptors { key: "k" rate_limit { unit: DAY requests_per_unit: 2 } }`)); ack.GetErrorDetail() != nil || ack.GetVersionInfo() != "2" {
 		t.Errorf("%v", ack)
+	}
+}
+
+// A control plane that has restarted may give another configuration a version that it has given before: Envoy Gateway
+// counts from 1 again. Many control planes send nothing to a client that says it has their version.
+func TestControlPlaneThatCountsVersionsAgain(t *testing.T) {
+	plane, address := startControlPlane(t)
+	server := startOn(t, "", t.TempDir(), "CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_SERVER_URL="+address,
+		"XDS_CLIENT_BACKOFF_INITIAL_INTERVAL=10ms")
+	<-plane.asked
+	for _, requests := range []string{"2", "3"} {
+		ack := plane.publish("1", resource(t, `name: "a" domain: "d" descriptors { key: "k" rate_limit { unit: DAY requests_per_unit: `+requests+` } }`))
+		if ack.GetVersionInfo() != "1" || ack.GetErrorDetail() != nil {
+			t.Errorf("%v", ack)
+		}
+		if n := server.service.Config().Limits()[0].RequestsPerUnit(); strconv.FormatInt(n, 10) != requests {
+			t.Errorf("the limit in force is %d, want %s", n, requests)
+		}
+		plane.send <- nil // the stream breaks
+		if again := <-plane.asked; again.GetVersionInfo() == "1" {
+			t.Fatal("the first request of a stream tells the version of another")
+		}
 	}
 }
 
