@@ -400,6 +400,18 @@ func (s *Server) forgetRefused() {
 	s.refused = nil
 }
 
+// inForceAlready reports whether these files are the ones in force. If so, they count as loaded.
+func (s *Server) inForceAlready(files []config.File) bool {
+	s.loading.Lock()
+	defer s.loading.Unlock()
+	if s.loaded == 0 || !same(files, s.files) {
+		return false
+	}
+	s.refused = nil // no longer the last ones
+	s.stats.ConfigLoadSuccess.Add(1)
+	return true
+}
+
 // isRefused reports whether these are the files that were refused last.
 func (s *Server) isRefused(files []config.File) bool {
 	s.loading.Lock()

@@ -238,8 +238,8 @@ func (s *subscription) refuse(ctx context.Context, version string, why error) er
 	return nil
 }
 
-// load puts the resources of a response in force, either all of them or none. What is refused already is not read
-// again.
+// load puts the resources of a response in force, either all of them or none. What is refused or in force already is
+// not read again: each new stream begins with it, and it may be large.
 func (s *subscription) load(response *discoveryv3.DiscoveryResponse) error {
 	if url := response.GetTypeUrl(); url != xdsconfig.TypeURL {
 		s.server.stats.ConfigLoadError.Add(1)
@@ -253,6 +253,9 @@ func (s *subscription) load(response *discoveryv3.DiscoveryResponse) error {
 	}
 	if s.refusal != nil && s.server.isRefused(files) {
 		return s.refusal
+	}
+	if s.server.inForceAlready(files) {
+		return nil
 	}
 	return s.server.load(files)
 }

@@ -195,6 +195,37 @@ func TestControlPlaneThatCountsVersionsAgain(t *testing.T) {
 	}
 }
 
+// The configuration in force is not read again when a new stream begins with it. It is acknowledged all the same, and a
+// configuration that was refused before it is forgotten.
+func TestControlPlaneThatSendsWhatIsInForce(t *testing.T) {
+	plane, address := startControlPlane(t)
+	server := startOn(t, "", t.TempDir(), "CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_SERVER_URL="+address,
+		"XDS_CLIENT_BACKOFF_INITIAL_INTERVAL=10ms")
+	good := resource(t, `name: "a" domain: "d" descriptors { key: "k" rate_limit { unit: DAY requests_per_unit: 2 } }`)
+	<-plane.asked
+	plane.publish("1", good)
+	config := server.service.Config()
+	if nack := plane.publish("2", resource(t, `name: "a" domain: "d" descriptors { key: "k" rate_limit { requests_per_unit: 2 } }`)); nack.GetErrorDetail() == nil {
+		t.Errorf("%v", nack)
+	}
+	plane.send <- nil // the stream breaks
+	<-plane.asked
+	if ack := plane.publish("3", good); ack.GetVersionInfo() != "3" || ack.GetErrorDetail() != nil {
+		t.Errorf("%v", ack)
+	}
+	if server.service.Config() != config {
+		t.Error("the configuration was read again")
+	}
+	if n := server.stats.ConfigLoadSuccess.Load(); n != 2 {
+		t.Errorf("%d configurations count as loaded, want 2", n)
+	}
+	server.loading.Lock()
+	defer server.loading.Unlock()
+	if server.refused != nil {
+		t.Error("the refused configuration is kept")
+	}
+}
+
 // Until a first configuration has been received or read, all requests get errors. The service is not healthy then, so
 // that none are sent, not even by clients that ask over gRPC for the health of the whole server, as Kubernetes does.
 // (envoyproxy/ratelimit does not even listen.) A configuration that is refused also ends that
