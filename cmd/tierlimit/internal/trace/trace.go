@@ -140,6 +140,7 @@ func Load(r *accesslog.Reader, key accesslog.KeyKind, cost accesslog.CostKind, m
 	c := collector{keys: make(map[string]int32)}
 	unnamed, err := c.readAll(r, key, cost, most)
 	if wholeSeconds(c.requests) {
+		c.sort() // so that the parts of a rotated log give the same trace in any order
 		spread(c.requests)
 	}
 	t := c.trace()
@@ -177,11 +178,15 @@ func (c *collector) add(e Event) {
 	c.requests = append(c.requests, request{at: e.At, key: number, number: int32(len(c.requests))})
 }
 
-// trace sorts the events by time. Events of one instant stay in the order of the log.
-func (c *collector) trace() *Trace {
+// sort sorts the events by time. Events of one instant stay in the order of the log.
+func (c *collector) sort() {
 	slices.SortFunc(c.requests, func(a, b request) int {
 		return cmp.Or(cmp.Compare(a.at, b.at), cmp.Compare(a.number, b.number))
 	})
+}
+
+func (c *collector) trace() *Trace {
+	c.sort()
 	return &Trace{requests: c.requests, names: c.names, costs: c.costs}
 }
 

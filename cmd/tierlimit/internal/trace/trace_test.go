@@ -59,6 +59,23 @@ func TestWholeSecondsAreSpread(t *testing.T) {
 	}
 }
 
+// The parts of a rotated log may come in any order: each request is moved by the same fraction.
+func TestPartsComeInAnyOrder(t *testing.T) {
+	older := line("a", "22:13:20", "/") + line("b", "22:13:20", "/") + line("a", "22:13:21", "/")
+	newer := line("b", "22:13:22", "/") + line("a", "22:13:22", "/")
+	inOrder, err := load(t, strings.NewReader(older+newer), accesslog.KeyHost)
+	if err != nil {
+		t.Fatal(err)
+	}
+	reversed, err := load(t, strings.NewReader(newer+older), accesslog.KeyHost)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want, got := events(inOrder), events(reversed); !slices.Equal(got, want) {
+		t.Errorf("the newer part first gives\n%v, the older part first\n%v", got, want)
+	}
+}
+
 func TestFractionsAreKept(t *testing.T) {
 	log := line("c", "22:13:21", "/") + line("b", "22:13:20.000003", "/") +
 		line("z", "22:13:20", "/") + line("a", "22:13:20", "/")
