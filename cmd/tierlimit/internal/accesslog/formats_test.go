@@ -47,6 +47,7 @@ func TestFormatsOfOthers(t *testing.T) {
 		"a port, and a user with a space":   {strings.Replace(clf, "10.0.0.1 - -", "10.0.0.1:4711 - bob smith", 1), with(func(r *Request) { r.User = "bob smith" })},
 		"nginx with $time_iso8601":          {strings.Replace(clf, "22/Nov/2026:12:00:00 +0000", "2026-11-22T12:00:00+00:00", 1) + ` "-" "curl/8"`, get},
 		"a quote that is not escaped":       {strings.Replace(clf, "/a?b", `/a" "b`, 1), with(func(r *Request) { r.Path = `/a" "b` })},
+		"Python's http.server":              {`10.0.0.1 - - [22/Nov/2026 12:00:00] "GET /a?b HTTP/1.1" 200 -`, with(func(r *Request) { r.Bytes = 0 })},
 		"nginx with \"$host\"":              {strings.Replace(clf, `"GET`, `"www.example.org" "GET`, 1), get},
 		"nginx with $msec":                  {strings.Replace(clf, "22/Nov/2026:12:00:00 +0000", "1795348800.500", 1), half},
 		// The referer is where Envoy has the forwarded addresses.
@@ -133,6 +134,11 @@ func TestFormatsOfOthers(t *testing.T) {
 		"an array":                  {`[{"time":1795348800,"key":"}"}]`, Request{Time: at, Host: "}"}},
 		"an object over many lines": {"{\n  \"time\": 1795348800,\n  \"request\": {\"client_ip\": \"10.0.0.1\"}\n}\n", Request{Time: at, Host: "10.0.0.1"}},
 		"no zone":                   {`{"time":"2026-11-22 12:00:00.500","ip":"10.0.0.1"}`, Request{Time: half.Time, Host: "10.0.0.1"}},
+		"a time of JavaScript":      {`{"time":"Sun, 22 Nov 2026 12:00:00 GMT","ip":"10.0.0.1"}`, Request{Time: at, Host: "10.0.0.1"}},
+		"a time of C":               {`{"time":"Sun Nov 22 12:00:00 2026","ip":"10.0.0.1"}`, Request{Time: at, Host: "10.0.0.1"}},
+		"a time of Go":              {`{"time":"2026-11-22 13:00:00.5 +0100 CET m=+3.5","ip":"10.0.0.1"}`, Request{Time: half.Time, Host: "10.0.0.1"}},
+		"a clock of 12 hours":       {"time,ip\n2026-11-22 12:00:00 PM,10.0.0.1", Request{Time: at, Host: "10.0.0.1"}},
+		"HAProxy's time in JSON":    {`{"time":"22/Nov/2026:12:00:00.500","ip":"10.0.0.1"}`, Request{Time: half.Time, Host: "10.0.0.1"}},
 		"a zone without a colon":    {`{"time":"2026-11-22T13:00:00,500+0100","ip":"10.0.0.1"}`, Request{Time: half.Time, Host: "10.0.0.1"}},
 		"escapes":                   {`{"t\u0069me":1795348800,"key":"a\"\u00e9","x":[{"}":"]\\"}],"time":1795348800 }`, Request{Time: at, Host: `a"é`}},
 	} {

@@ -3,6 +3,7 @@ package accesslog
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"math"
 	"strconv"
 	"strings"
@@ -104,33 +105,61 @@ func parsePlain(line []byte) (r Request, f fault, ok bool) {
 	return r, f, true
 }
 
-// mayBeZone reports whether a word looks like +0100 or CET.
+// mayBeZone reports whether a word looks like +0100, CET or PM, or like the reading of Go's monotonic clock behind them.
 func mayBeZone(s string) bool {
-	return s[0] == '+' || s[0] == '-' || len(s) <= 5 && strings.Trim(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") == ""
+	return s[0] == '+' || s[0] == '-' || strings.HasPrefix(s, "m=") || len(s) <= 5 && strings.Trim(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") == ""
 }
 
 // stamps are the layouts of times in other formats than RFC 3339. A time without a zone is in UTC.
 var stamps = []string{"2006-01-02T15:04:05Z0700", "2006-01-02T15:04:05", "2006-01-02 15:04:05Z07:00", "2006-01-02 15:04:05Z0700", "2006-01-02 15:04:05", "2006-01-02 15:04:05 UTC",
-	"2006-01-02 15:04:05Z07", "2006-01-02 15:04:05 -0700", "2006-01-02 15:04:05 -0700 MST", "2006-01-02T15:04:05 -0700", "2006-01-02T15:04:05 UTC"}
+	"2006-01-02 15:04:05Z07", "2006-01-02 15:04:05 -0700", "2006-01-02 15:04:05 -0700 MST", "2006-01-02T15:04:05 -0700", "2006-01-02T15:04:05 UTC",
+	"2006-01-02 15:04:05 GMT", "2006-01-02 3:04:05 PM"}
+
+// namedStamps are the layouts of times that begin with the name of a weekday.
+var namedStamps = []string{"Mon, 02 Jan 2006 15:04:05 GMT", time.RFC1123Z, time.ANSIC}
 
 // parseStamp reads a time in RFC 3339 or a similar format, as web servers write it, or as a number
 // since 1970.
 func parseStamp(s string) (t time.Time, ok bool) {
 	t, err := time.Parse(time.RFC3339, s) // also reads fractions of a second
-	if err != nil && len(s) > len("2006-01-02") && s[4] == '-' {
-		for _, layout := range stamps {
-			if t, err = time.Parse(layout, s); err == nil {
-				break
-			}
-		}
+	if err != nil {
+		t, err = parseLayouts(s)
 	}
 	if err != nil {
 		var wrong fault
-		if t, wrong = parseTime([]byte(s)); wrong.what != "" {
+		t, wrong = parseTime([]byte(s))
+		if wrong.what != "" && len(s) > len("02/Jan/2006") { // without a zone, and perhaps with a space
+			t, wrong = parseTime([]byte(s[:len("02/Jan/2006")] + ":" + s[len("02/Jan/2006:"):] + " +0000"))
+		}
+		if wrong.what != "" {
 			return parseEpoch(s)
 		}
 	}
 	return t.UTC(), t.Unix() >= 0 && t.Unix() < lastSecond
+}
+
+var errNoLayout = errors.New("no layout fits")
+
+func parseLayouts(s string) (t time.Time, err error) {
+	if len(s) <= len("2006-01-02") {
+		return t, errNoLayout
+	}
+	layouts := stamps
+	switch {
+	case s[3] == ' ' || s[3] == ',':
+		layouts = namedStamps
+	case s[4] == '/' && s[7] == '/': // as Go's package log writes it
+		s = s[:4] + "-" + s[5:7] + "-" + s[8:]
+	case s[4] != '-':
+		return t, errNoLayout
+	}
+	s, _, _ = strings.Cut(s, " m=") // Go's monotonic clock
+	for _, layout := range layouts {
+		if t, err = time.Parse(layout, s); err == nil {
+			return t, nil
+		}
+	}
+	return t, err
 }
 
 // parseEpoch reads a number of seconds since 1970, with or without a fraction, or of milliseconds,
