@@ -8,19 +8,24 @@ import (
 )
 
 // columns are the fields of lines below a header that names them. The format is CSV, or the W3C's
-// format, which IIS and CloudFront write:
+// format, which IIS and CloudFront write, or Zeek's, with tabs:
 //
 //	#Fields: date time c-ip cs-method cs-uri-stem
 type columns struct {
 	header    string
 	names     []string
 	separator string // "" means any white space
+	inner     bool   // a column has lines of another log, and no other column is something to limit by
 }
 
-// w3cHeader is the beginning of the W3C format's header of columns.
-const w3cHeader = "#Fields:"
+// The beginnings of headers of columns.
+const (
+	w3cHeader  = "#Fields:"
+	zeekHeader = "#fields\t"
+)
 
 var (
+	lineNames  = []string{"line", "message", "@message", "log"}
 	keyNames   = slices.Concat([]string{"key"}, hostNames, userNames, pathNames)
 	knownNames = slices.Concat(timeNames, keyNames, methodNames, statusNames, bytesNames)
 )
@@ -28,17 +33,21 @@ var (
 // headerOf reads a header. ok is false if the line is not a header: a header names a time, and
 // something to limit by.
 func headerOf(line string) (c columns, ok bool) {
-	if names, w3c := strings.CutPrefix(line, w3cHeader); w3c {
-		return columns{header: line, names: strings.Fields(names)}, true
+	for _, start := range []string{w3cHeader, zeekHeader} {
+		if names, found := strings.CutPrefix(line, start); found {
+			return columns{header: line, names: strings.Fields(names)}, true
+		}
 	}
 	for _, separator := range []string{"\t", ",", ";"} {
 		c := columns{header: line, separator: separator}
 		for _, name := range c.split(line) {
 			c.names = append(c.names, columnName(name))
 		}
-		named := func(name string) bool { return slices.Contains(keyNames, name) }
-		timed := func(name string) bool { return slices.Contains(timeNames, name) }
-		if slices.ContainsFunc(c.names, timed) && slices.ContainsFunc(c.names, named) {
+		among := func(known []string) bool {
+			return slices.ContainsFunc(c.names, func(name string) bool { return slices.Contains(known, name) })
+		}
+		c.inner = !among(keyNames)
+		if among(timeNames) && (!c.inner || among(lineNames)) {
 			return c, true
 		}
 	}
@@ -61,12 +70,22 @@ func (c columns) split(line string) []string {
 	case c.separator == "" && strings.Contains(line, "\t"):
 		return strings.Split(line, "\t")
 	case c.separator == "":
+		// IIS writes no quotes, but those of clients. Such a line has another number of quoted values.
+		if strings.Contains(line, `"`) {
+			if values := splitQuoted(line, ' '); len(values) == len(c.names) {
+				return values
+			}
+		}
 		return strings.Fields(line)
 	case !strings.Contains(line, `"`):
 		return strings.Split(line, c.separator)
 	}
+	return splitQuoted(line, rune(c.separator[0]))
+}
+
+func splitQuoted(line string, separator rune) []string {
 	in := csv.NewReader(strings.NewReader(line))
-	in.Comma, in.LazyQuotes = rune(c.separator[0]), true
+	in.Comma, in.LazyQuotes = separator, true
 	values, err := in.Read()
 	if err != nil {
 		return nil
@@ -89,6 +108,19 @@ func (c columns) parse(line []byte) (r Request, f fault, ok bool) {
 	if day, clock := of.text("date"), of.text("time"); day != "" {
 		if at, whole := parseStamp(clock); !whole || at.Year() < 1980 { // combined with the time of day
 			of = append(of, field{name: []byte("time"), value: []byte(day + "T" + clock), plain: true})
+		}
+	}
+	if c.inner {
+		text := strings.TrimSpace(of.text(lineNames...))
+		if text == "" {
+			return r, fault{what: noTime}, true
+		}
+		r, f = parseAny([]byte(text))
+		return r, f, true
+	}
+	if inner, _ := innerLine(of); inner != nil {
+		if r, f = parseAny(inner); f.what == "" && r.Host != "-" {
+			return r, f, true
 		}
 	}
 	r, f = of.request()

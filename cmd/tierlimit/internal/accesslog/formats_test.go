@@ -122,8 +122,16 @@ func TestFormatsOfOthers(t *testing.T) {
 		"a message":               {`{"time":1795348800.5,"ip":"10.0.0.1","message":"in [x] \"y\""}`, Request{Time: half.Time, Host: "10.0.0.1"}},
 		"a duration":              {`{"time":0.123,"remote_addr":"10.0.0.1","timestamp":"2026-11-22T12:00:00.5Z"}`, Request{Time: half.Time, Host: "10.0.0.1"}},
 		"forwarded":               {`{"time":1795348800.5,"client_ip":"10.0.0.1, 10.0.0.9"}`, Request{Time: half.Time, Host: "10.0.0.1"}},
-		"CSV of PostgreSQL":       {"time,user_id\n2026-11-22 13:00:00.5+01,17", Request{Time: half.Time, Host: "-", User: "17"}},
-		"NULs":                    {strings.Repeat("\x00", 5000) + clf, get},
+		// Exports of collected lines. The time in front is when a line was collected.
+		"Grafana's CSV":         {"Time,Line,tsNs,id\n2026-11-22T12:00:01.5Z,\"" + strings.ReplaceAll(clf, `"`, `""`) + "\",1795348801500000000,1_a", get},
+		"CloudWatch's CSV":      {"@timestamp,@message\n2026-11-22 12:00:01.500,\"{\"\"time\"\":1795348800.5,\"\"ip\"\":\"\"10.0.0.1\"\"}\"", Request{Time: half.Time, Host: "10.0.0.1"}},
+		"Kibana's CSV":          {"\"@timestamp\",\"host\",message\n\"2026-11-22T12:00:01.500Z\",web1,\"" + strings.ReplaceAll(clf, `"`, `""`) + "\"", get},
+		"Zeek":                  {"#separator \\x09\n#set_separator\t,\n#path\thttp\n#fields\tts\tuid\tid.orig_h\tid.orig_p\tmethod\turi\n#types\ttime\tstring\taddr\tport\tstring\tstring\n1795348800.500000\tCwF\t10.0.0.1\t5202\tGET\t/a\n#close\t2026-11-22-13-00-00", Request{Time: half.Time, Host: "10.0.0.1", Method: "GET", Path: "/a"}},
+		"W3C with quotes":       {"#Fields: date time c-ip cs-uri-stem cs(User-Agent) sc-bytes\n2026-11-22 12:00:00.500 10.0.0.1 /a \"Mozilla/5.0 (X11; \"\"U\"\")\" 7", Request{Time: half.Time, Host: "10.0.0.1", Path: "/a", Bytes: 7}},
+		"W3C, all in quotes":    {"#Fields: date time c-ip cs-uri-stem\n\"2026-11-22\" \"12:00:00\" \"10.0.0.1\" \"/a\"", Request{Time: at, Host: "10.0.0.1", Path: "/a"}},
+		"IIS, a client's quote": {"#Fields: date time c-ip cs(User-Agent) sc-bytes\n2026-11-22 12:00:00 10.0.0.1 \"Mozilla/5.0+(X11) 7", Request{Time: at, Host: "10.0.0.1", Bytes: 7}},
+		"CSV of PostgreSQL":     {"time,user_id\n2026-11-22 13:00:00.5+01,17", Request{Time: half.Time, Host: "-", User: "17"}},
+		"NULs":                  {strings.Repeat("\x00", 5000) + clf, get},
 
 		"CSV":                       {"time,client,path\n2026-11-22T12:00:00Z,10.0.0.1,/a", Request{Time: at, Host: "10.0.0.1", Path: "/a"}},
 		"CSV as spreadsheets do":    {"Time;Client IP;Path\r\n2026-11-22 12:00:00;10.0.0.1;\"/a;\"\"b\"\"\"\r\n", Request{Time: at, Host: "10.0.0.1", Path: `/a;"b"`}},
@@ -164,6 +172,19 @@ func TestHeadersAgain(t *testing.T) {
 		read, requests, err := readAll(t, strings.NewReader(log))
 		if err != nil || len(requests) != 2 || requests[0].Host != "a" || requests[1].Host != "b" || read.BadLines() != 0 {
 			t.Errorf("%s: %v, %+v, %v", name, err, requests, read.FirstBad())
+		}
+	}
+}
+
+// What a line of columns lacks is said by its header, and no time is taken for a client.
+func TestBadColumns(t *testing.T) {
+	for log, cause := range map[string]string{
+		"time,ip\n2026-11-22T12:00:00Z,10.0.0.1,/a":                                                          badColumns,
+		`2026-11-22T12:00:01.5Z,"10.0.0.1 - - [22/Nov/2026:12:00:00 +0000] ""GET /a HTTP/1.1"" 200 7 ""-"""`: noFields,
+	} {
+		read, requests, err := readAll(t, strings.NewReader(log))
+		if err != nil || len(requests) != 0 || read.BadLines() != 1 || !strings.HasPrefix(read.FirstBad()[0].Cause, cause) {
+			t.Errorf("%s: %v, %+v, %v", log, err, requests, read.FirstBad())
 		}
 	}
 }

@@ -15,6 +15,7 @@ const (
 	badJSON      = "begins like JSON, but is not a JSON object"
 	noJSONTime   = `the JSON has no "time", or none like 2006-01-02T15:04:05Z or seconds since 1970`
 	noColumnTime = `the columns that the header names have no time, or none like 2006-01-02T15:04:05Z or seconds since 1970`
+	badColumns   = "neither as many columns as the header names, nor another format that is known"
 	badMethod    = "the method has a space, or the path a line end"
 	badCost      = "the cost is not a whole number of at least 1"
 )
@@ -212,7 +213,7 @@ func innerLine(object fields) (line []byte, only bool) {
 	case object.text("source_type") != "" && !addressIn([]byte(object.host())).IsValid():
 		text, only = object.text("message"), true
 	default:
-		text = object.text("message", "log", "line", "textPayload")
+		text = object.text("message", "log", "line", "@message", "textPayload")
 		if !strings.Contains(text, `] "`) && !strings.HasPrefix(text, "{") {
 			return nil, false
 		}

@@ -53,7 +53,9 @@ func parseWith(timeOf func([]byte) (time.Time, fault), line []byte) (Request, fa
 	text := string(line[:requestStart+length])
 	from := text[host.from:host.to]
 	if strings.ContainsAny(from, `",`) {
-		from = cmp.Or(firstOf(from), from)
+		if from = cmp.Or(firstOf(from), from); isStamp([]byte(from)) { // CSV without a header, in which the line is quoted
+			return Request{}, fault{what: noFields, value: line[:timeStart]}
+		}
 	} else if strings.HasPrefix(from, "[") || hasPort(line[host.from:host.to]) {
 		from = withoutPort(from)
 	}

@@ -62,7 +62,7 @@ func (r *Reader) Read() (Request, error) {
 // isHeader reports whether a line describes other lines and is no request itself. A header may occur
 // again if logs were joined.
 func (r *Reader) isHeader(line []byte) bool {
-	if isComment(line) && !bytes.HasPrefix(line, []byte(w3cHeader)) {
+	if isComment(line) && !bytes.HasPrefix(line, []byte(w3cHeader)) && !bytes.HasPrefix(line, []byte(zeekHeader)) {
 		return true
 	}
 	first := r.columns == nil && r.lines.read-r.empty == 1
@@ -85,7 +85,11 @@ func (r *Reader) parse(line, untrimmed []byte) (Request, fault) {
 			}
 		}
 	}
-	return parseAny(line)
+	request, f := parseAny(line)
+	if f.what == noTime && r.columns != nil {
+		f = fault{what: badColumns}
+	}
+	return request, f
 }
 
 // Unit returns the unit of which the log consists: "line", or "object" if it is an array of JSON
