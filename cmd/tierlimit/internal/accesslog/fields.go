@@ -12,7 +12,7 @@ import (
 // write. "host" comes last, because next to an address it is mostly the server's name.
 var (
 	timeNames   = []string{"StartUTC", "time", "ts", "timestamp", "@timestamp", "start_time", "msec", "time_iso8601", "time_local", "datetime", "requestTimeEpoch", "requestTime", "EdgeStartTimestamp", "started_at", "timeStamp", "date"}
-	hostNames   = []string{"remote_addr", "client_ip", "remote_ip", "ip", "ClientHost", "request.client_ip", "request.remote_ip", "downstream_remote_address", "httpRequest.remoteIp", "c-ip", "client.ip", "source.ip", "clientip", "clientIp", "ClientIP", "remoteAddr", "remoteIp", "remote", "properties.clientIp", "properties.clientIP", "req.remoteAddress", "request.remote_addr", "client", "client_addr", "sourceIp", "id.orig_h", "host"}
+	hostNames   = []string{"remote_addr", "client_ip", "remote_ip", "ip", "ClientHost", "request.client_ip", "request.remote_ip", "downstream_remote_address", "httpRequest.remoteIp", "c-ip", "client.ip", "source.ip", "clientip", "clientIp", "ClientIP", "remoteAddr", "remoteIp", "remote", "properties.clientIp", "properties.clientIP", "req.remoteAddress", "request.remote_addr", "client", "client_addr", "sourceIp", "id.orig_h", "fwd", "host"}
 	userNames   = []string{"user", "user_id", "remote_user", "ClientUsername", "cs-username", "user.name"}
 	methodNames = []string{"method", "request_method", "RequestMethod", "request.method", "httpRequest.requestMethod", "cs-method", "httpMethod"}
 	pathNames   = []string{"path", "uri", "request_uri", "url", "RequestPath", "resourcePath", "request.uri", "httpRequest.requestUrl", "cs-uri-stem", "url.path", "url.original", "ClientRequestURI", "properties.requestUri", "req.url"}

@@ -62,6 +62,13 @@ func TestFormatsOfOthers(t *testing.T) {
 
 		"slog.TextHandler": {`time=2026-11-22T12:00:00.500Z level=INFO msg="a \"request\"" ip=10.0.0.1 method=GET path="/a?b" status=200 bytes=7`, half},
 
+		"slog.TextHandler in Kubernetes CRI": {`2026-11-22T12:00:01.5Z stdout F time=2026-11-22T12:00:00.500Z level=INFO msg="a request" ip=10.0.0.1 method=GET path="/a?b" status=200 bytes=7`, half},
+		"logfmt behind syslog":               {`Nov 22 12:00:01 web1 app[8]: time=2026-11-22T12:00:00.500Z ip=10.0.0.1 method=GET path=/a?b status=200 bytes=7`, half},
+		"Heroku's router":                    {`2026-11-22T12:00:00.500000+00:00 heroku[router]: at=info method=GET path="/a?b" host=x.org request_id=86 fwd="10.0.0.1,10.0.0.9" dyno=web.1 connect=1ms status=200 bytes=7 protocol=https`, half},
+		"Heroku's router, drained":           {`300 <158>1 2026-11-22T12:00:00.500000+00:00 host heroku router - at=info method=GET path="/a?b" host=x.org fwd="10.0.0.1" dyno=web.1 status=200 bytes=7`, half},
+		"lograge":                            {`I, [2026-11-22T12:00:00.500000 #81]  INFO -- : method=GET path=/a?b format=html status=200 duration=5.2 remote_ip=10.0.0.1 bytes=7`, half},
+		"lograge behind a date":              {`[2026-11-22 12:00:00.500] method=GET path=/a?b status=200 remote_ip=10.0.0.1 bytes=7`, half},
+
 		"Envoy":                   {`[2026-11-22T12:00:00.500Z] "GET /a?b HTTP/2" 200 - 154 7 226 100 "10.0.0.1, 10.0.0.9" "curl/8" "cc21" "x.org" "tcp://10.0.2.1:80"`, half},
 		"Envoy in Kubernetes CRI": {`2026-11-22T12:00:01.5Z stdout F [2026-11-22T12:00:00.500Z] "GET /a?b HTTP/2" 200 - 154 7 226 100 "10.0.0.1" "curl/8" "cc21" "x.org" "10.0.2.1:80"`, half},
 		"Envoy behind journald":   {`Nov 22 12:00:01 web1 envoy[8]: [2026-11-22T12:00:00.500Z] "GET /a?b HTTP/2" 200 UF,URX 154 7 226 100 "10.0.0.1" "curl/8" "cc21" "x.org" "10.0.2.1:80"`, half},
