@@ -69,6 +69,15 @@ func TestFormatsOfOthers(t *testing.T) {
 		"lograge":                            {`I, [2026-11-22T12:00:00.500000 #81]  INFO -- : method=GET path=/a?b format=html status=200 duration=5.2 remote_ip=10.0.0.1 bytes=7`, half},
 		"lograge behind a date":              {`[2026-11-22 12:00:00.500] method=GET path=/a?b status=200 remote_ip=10.0.0.1 bytes=7`, half},
 
+		"gin":                      {`[GIN] 2026/11/22 - 12:00:00 | 200 |     1.2345ms |        10.0.0.1 | GET      "/a?b"`, with(func(r *Request) { r.Bytes = 0 })},
+		"gin behind a prefix":      {`2026-11-22T12:00:01.5Z stdout F [GIN] 2026/11/22 - 12:00:00 | 200 | 13.4µs | 2001:db8::1 | GET      "/a?b"`, with(func(r *Request) { r.Bytes, r.Host = 0, "2001:db8::1" })},
+		"gin with colours":         {"[GIN] 2026/11/22 - 12:00:00 |\x1b[97;42m 200 \x1b[0m|      13.4µs |        10.0.0.1 |\x1b[97;44m GET     \x1b[0m \"/a?b\"", with(func(r *Request) { r.Bytes = 0 })},
+		"gin, a bar in a path":     {`[GIN] 2026/11/22 - 12:00:00 | 404 | 1ms | 10.0.0.1 | GET "/a|b | c"`, Request{Time: at, Host: "10.0.0.1", Method: "GET", Path: "/a|b | c", Status: 404}},
+		"chi":                      {`2026/11/22 12:00:00 "GET http://x.org/a?b HTTP/1.1" from 10.0.0.1:4711 - 200 7B in 1.2ms`, get},
+		"chi, with a request's ID": {`2026/11/22 12:00:00 [web1/abc-000001] "GET https://x.org/a?b HTTP/2.0" from [2001:db8::1]:4711 - 200 7B in 1.2ms`, with(func(r *Request) { r.Host = "2001:db8::1" })},
+		"chi with colours":         {"2026/11/22 12:00:00 \x1b[36m\"\x1b[0m\x1b[1;35mGET \x1b[0m\x1b[36mhttp://x.org/a?b HTTP/1.1\" \x1b[0mfrom 10.0.0.1:4711 - \x1b[1;32m200\x1b[0m\x1b[1;34m 7B\x1b[0m in \x1b[32m1.2ms\x1b[0m", get},
+		"chi, behind real_ip":      {`2026/11/22 12:00:00 "GET http://x.org/a?b HTTP/1.1" from 10.0.0.1 - 200 7B in 1.2ms`, get},
+
 		"Envoy":                   {`[2026-11-22T12:00:00.500Z] "GET /a?b HTTP/2" 200 - 154 7 226 100 "10.0.0.1, 10.0.0.9" "curl/8" "cc21" "x.org" "tcp://10.0.2.1:80"`, half},
 		"Envoy in Kubernetes CRI": {`2026-11-22T12:00:01.5Z stdout F [2026-11-22T12:00:00.500Z] "GET /a?b HTTP/2" 200 - 154 7 226 100 "10.0.0.1" "curl/8" "cc21" "x.org" "10.0.2.1:80"`, half},
 		"Envoy behind journald":   {`Nov 22 12:00:01 web1 envoy[8]: [2026-11-22T12:00:00.500Z] "GET /a?b HTTP/2" 200 UF,URX 154 7 226 100 "10.0.0.1" "curl/8" "cc21" "x.org" "10.0.2.1:80"`, half},

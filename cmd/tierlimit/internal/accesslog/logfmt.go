@@ -51,7 +51,7 @@ func splitLogfmt(line string) (front, pairs string) {
 
 func isName(s string) bool { return s != "" && !strings.ContainsAny(s, " \t\"") }
 
-// stampIn returns the first time among words, or "".
+// stampIn returns the first date and time of day among words, or "".
 func stampIn(front string) string {
 	words := strings.Fields(front)
 	for i, word := range words {

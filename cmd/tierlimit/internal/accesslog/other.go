@@ -37,7 +37,7 @@ func parseAny(line []byte) (Request, fault) {
 	if f.what == "" {
 		return r, f
 	}
-	for _, format := range []func([]byte) (Request, bool){parseEnvoy, parseAmazon, parseHAProxy, parseBehind, parseLogfmt} {
+	for _, format := range []func([]byte) (Request, bool){parseEnvoy, parseAmazon, parseHAProxy, parseBehind, parseGin, parseChi, parseLogfmt} {
 		if r, ok := format(line); ok {
 			return r, fault{}
 		}

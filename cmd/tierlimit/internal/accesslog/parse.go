@@ -188,7 +188,7 @@ func isInside(a netip.Addr) bool { return a.IsPrivate() || a.IsLoopback() }
 
 // isStamp reports whether a word is a date and a time of day.
 func isStamp(word []byte) bool {
-	if len(word) <= len("2006-01-02") || word[4] != '-' || word[7] != '-' {
+	if len(word) <= len("2006-01-02") || word[4] != '-' && word[4] != '/' || word[7] != word[4] {
 		return false
 	}
 	_, ok := parseStamp(string(word))
