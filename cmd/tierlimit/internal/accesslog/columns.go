@@ -26,7 +26,7 @@ const (
 
 var (
 	lineNames  = []string{"line", "message", "@message", "log"}
-	keyNames   = slices.Concat([]string{"key"}, hostNames, userNames, pathNames)
+	keyNames   = slices.Concat([]string{"key"}, hostNames, forwardedNames, userNames, pathNames)
 	knownNames = slices.Concat(timeNames, keyNames, methodNames, statusNames, bytesNames)
 )
 

@@ -7,17 +7,20 @@ import (
 )
 
 // The names that a field may have; the first name that is present counts. They include the names of
-// Caddy (which nests objects, as do Google's load balancer, Azure's, Kong and Node's loggers), Traefik,
+// Caddy (which nests objects, as do Google's load balancer, Azure's, Kong and loggers of Node and Go), Traefik,
 // Envoy, Amazon's gateways, Cloudflare, nginx's variables, and the W3C's format, which IIS and CloudFront
 // write. "host" comes last, because next to an address it is mostly the server's name.
 var (
-	timeNames   = []string{"StartUTC", "time", "ts", "timestamp", "@timestamp", "start_time", "msec", "time_iso8601", "time_local", "datetime", "requestTimeEpoch", "requestTime", "EdgeStartTimestamp", "started_at", "timeStamp", "date"}
-	hostNames   = []string{"remote_addr", "client_ip", "remote_ip", "ip", "ClientHost", "request.client_ip", "request.remote_ip", "downstream_remote_address", "httpRequest.remoteIp", "c-ip", "client.ip", "source.ip", "clientip", "clientIp", "ClientIP", "remoteAddr", "remoteIp", "remote", "properties.clientIp", "properties.clientIP", "req.remoteAddress", "request.remote_addr", "client", "client_addr", "sourceIp", "id.orig_h", "fwd", "host"}
-	userNames   = []string{"user", "user_id", "remote_user", "ClientUsername", "cs-username", "user.name"}
-	methodNames = []string{"method", "request_method", "RequestMethod", "request.method", "httpRequest.requestMethod", "cs-method", "httpMethod"}
-	pathNames   = []string{"path", "uri", "request_uri", "url", "RequestPath", "resourcePath", "request.uri", "httpRequest.requestUrl", "cs-uri-stem", "url.path", "url.original", "ClientRequestURI", "properties.requestUri", "req.url"}
-	statusNames = []string{"status", "response_code", "DownstreamStatus", "httpRequest.status", "sc-status"}
-	bytesNames  = []string{"bytes", "bytes_sent", "body_bytes_sent", "size", "DownstreamContentSize", "httpRequest.responseSize", "sc-bytes", "responseLength", "http.response.body.bytes", "EdgeResponseBytes", "properties.responseBytes", "properties.sentBytes", "response.size"}
+	timeNames = []string{"StartUTC", "time", "ts", "timestamp", "@timestamp", "start_time", "msec", "time_iso8601", "time_local", "datetime", "requestTimeEpoch", "requestTime", "EdgeStartTimestamp", "started_at", "timeStamp", "Timestamp", "_time", "@t", "date"}
+	hostNames = []string{"remote_addr", "client_ip", "remote_ip", "ip", "ClientHost", "request.client_ip", "request.remote_ip", "downstream_remote_address", "httpRequest.remoteIp", "c-ip", "client.ip", "source.ip", "clientip", "clientIp", "ClientIP", "remoteAddr", "remoteIp", "remote", "properties.clientIp", "properties.clientIP", "req.remoteAddress", "request.remote_addr", "client", "client_addr", "sourceIp", "id.orig_h",
+		"remoteAddress", "callerIpAddress", "ClientIp", "src_ip", "client.address", "remote_address", "request.remote_address", "request.ip", "httpRequest.clientIp", "httpRequest.remoteIP",
+		"host"}
+	forwardedNames = []string{"fwd", "x_forwarded_for", "http_x_forwarded_for"}
+	userNames      = []string{"user", "user_id", "remote_user", "ClientUsername", "cs-username", "user.name"}
+	methodNames    = []string{"method", "request_method", "RequestMethod", "request.method", "httpRequest.requestMethod", "httpRequest.httpMethod", "cs-method", "httpMethod"}
+	pathNames      = []string{"path", "uri", "request_uri", "url", "RequestPath", "resourcePath", "request.uri", "request.path", "uri_path", "httpRequest.requestUrl", "httpRequest.requestPath", "httpRequest.uri", "cs-uri-stem", "url.path", "url.original", "ClientRequestURI", "properties.requestUri", "req.url"}
+	statusNames    = []string{"status", "response_code", "DownstreamStatus", "httpRequest.status", "sc-status"}
+	bytesNames     = []string{"bytes", "bytes_sent", "body_bytes_sent", "size", "DownstreamContentSize", "httpRequest.responseSize", "sc-bytes", "responseLength", "http.response.body.bytes", "EdgeResponseBytes", "properties.responseBytes", "properties.sentBytes", "response.size"}
 )
 
 // fields are the named values of a line: a JSON object, or columns below a header.
@@ -72,13 +75,18 @@ func (f fields) time() (first time.Time, ok bool) {
 	return first, ok
 }
 
-// host returns the key or, if there is none, the client's address. The address is without its port,
-// which differs between a client's connections.
+// host returns the key or, if there is none, the client's address, which is a forwarded one if there is no
+// other. The address is without its port, which differs between a client's connections.
 func (f fields) host() string {
 	if key := f.text("key"); key != "" {
 		return key
 	}
 	host := f.text(hostNames...)
+	if !addressIn([]byte(host)).IsValid() { // rather the server's name, or a socket
+		if forwarded := f.text(forwardedNames...); forwarded != "" && forwarded != "-" {
+			host = forwarded
+		}
+	}
 	if strings.Contains(host, ",") {
 		return firstOf(host)
 	}
