@@ -42,6 +42,21 @@ func TestGzipOfManyMembers(t *testing.T) {
 	}
 }
 
+// "cat access.log*" joins plain and gzipped parts, which zcat -f would have made plain.
+func TestGzipJoinedWithPlainText(t *testing.T) {
+	plain := good + "\n"
+	for name, parts := range map[string][]string{
+		"gzip last":   {plain, string(zipped(t, plain))},
+		"gzip first":  {string(zipped(t, plain)), plain},
+		"gzip inside": {plain, string(zipped(t, plain)), plain},
+	} {
+		_, requests, err := readAll(t, strings.NewReader(strings.Join(parts, "")))
+		if len(requests) != 1 || err == nil || !strings.Contains(err.Error(), "zcat -f") {
+			t.Errorf("%s: %d requests, %v", name, len(requests), err)
+		}
+	}
+}
+
 func TestGzipCutAnywhere(t *testing.T) {
 	var text strings.Builder
 	for i := range 60 {

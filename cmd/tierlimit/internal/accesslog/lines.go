@@ -36,7 +36,7 @@ func openLines(r io.Reader) (lines, error) {
 	if err != nil && !errors.Is(err, io.EOF) {
 		return lines{}, l.explain(err)
 	}
-	if !bytes.Equal(magic, []byte{0x1f, 0x8b}) {
+	if string(magic) != gzipMagic[:2] {
 		return l, l.begin()
 	}
 	l.gzipped = true
@@ -47,6 +47,12 @@ func openLines(r io.Reader) (lines, error) {
 	l.in = bufio.NewReaderSize(unzipped, maxLine+1)
 	return l, l.begin()
 }
+
+// gzipMagic is the beginning of a gzip file.
+const gzipMagic = "\x1f\x8b\x08"
+
+// errJoined is the error of a log that was joined from plain and gzipped parts.
+var errJoined = errors.New(`plain text and gzip were joined: use "zcat -f" instead of "cat"`)
 
 // others are the beginnings of files that are not UTF-8 text, with a command that converts such a file.
 var others = []struct{ magic, what, remedy string }{
@@ -99,6 +105,9 @@ func (l *lines) next() (line []byte, whole bool, err error) {
 	}
 	line, err = l.in.ReadSlice('\n')
 	switch {
+	case !l.gzipped && bytes.HasPrefix(line, []byte(gzipMagic)):
+		l.err = l.explain(errJoined)
+		return nil, false, l.err
 	case err == nil:
 		l.read++
 		return line[:len(line)-1], true, nil
@@ -136,6 +145,8 @@ func (l *lines) explain(err error) error {
 	switch {
 	case errors.Is(err, io.EOF):
 		return io.EOF
+	case l.gzipped && l.read > 0 && errors.Is(err, gzip.ErrHeader):
+		return l.explain(errJoined)
 	case l.gzipped && errors.Is(err, io.ErrUnexpectedEOF):
 		return fmt.Errorf("access log: the gzip data ended early, after %d complete lines: the file was cut off or is still being written: %w", l.read, err)
 	}
