@@ -28,7 +28,7 @@ func parseEnvoy(line []byte) (Request, bool) {
 		return Request{}, false
 	}
 	sent := 3
-	if len(numbers) == 4 && len(parts) > 4 { // Istio writes more about the response
+	if (len(numbers) == 4 || len(numbers) == 2) && len(parts) > 4 { // Istio writes more about the response
 		numbers, forwarded = append(numbers[:1], strings.Fields(parts[3])...), parts[4]
 		sent = 2
 	}

@@ -78,6 +78,13 @@ func TestFormatsOfOthers(t *testing.T) {
 		"chi with colours":         {"2026/11/22 12:00:00 \x1b[36m\"\x1b[0m\x1b[1;35mGET \x1b[0m\x1b[36mhttp://x.org/a?b HTTP/1.1\" \x1b[0mfrom 10.0.0.1:4711 - \x1b[1;32m200\x1b[0m\x1b[1;34m 7B\x1b[0m in \x1b[32m1.2ms\x1b[0m", get},
 		"chi, behind real_ip":      {`2026/11/22 12:00:00 "GET http://x.org/a?b HTTP/1.1" from 10.0.0.1 - 200 7B in 1.2ms`, get},
 
+		"APISIX, with the host":              {strings.Replace(clf, `] "`, `] www.example.org "`, 1) + ` 0.003 "-" "Mozilla/5.0 [en] " 10.0.0.2:80 200 0.002`, get},
+		"Tomcat with %I":                     {strings.Replace(clf, `] "`, `] http-nio-8080-exec-1 "`, 1), get},
+		"AWS API Gateway's CLF":              {strings.Replace(clf, `] "`, `]"`, 1) + ` c6af9ac6-7b61`, get},
+		"the time first":                     {`[22/Nov/2026:12:00:00 +0000] 10.0.0.1 - bob "GET /a?b HTTP/1.1" 200 7 "-" "curl/8"`, with(func(r *Request) { r.User = "bob" })},
+		"the time first, and the host alone": {`[22/Nov/2026:12:00:00 +0000] 10.0.0.1 "GET /a?b HTTP/1.1" 200 7`, get},
+		"Istio 1.5":                          {`[2026-11-22T12:00:00.500Z] "GET /a?b HTTP/1.1" 200 - "-" 0 7 1 0 "10.0.0.9" "curl/8" "cc21" "x:80" "10.0.2.1:80" inbound|80|| 127.0.0.6:5 10.0.2.1:80 10.0.0.1:41 - default`, half},
+
 		"Envoy":                   {`[2026-11-22T12:00:00.500Z] "GET /a?b HTTP/2" 200 - 154 7 226 100 "10.0.0.1, 10.0.0.9" "curl/8" "cc21" "x.org" "tcp://10.0.2.1:80"`, half},
 		"Envoy in Kubernetes CRI": {`2026-11-22T12:00:01.5Z stdout F [2026-11-22T12:00:00.500Z] "GET /a?b HTTP/2" 200 - 154 7 226 100 "10.0.0.1" "curl/8" "cc21" "x.org" "10.0.2.1:80"`, half},
 		"Envoy behind journald":   {`Nov 22 12:00:01 web1 envoy[8]: [2026-11-22T12:00:00.500Z] "GET /a?b HTTP/2" 200 UF,URX 154 7 226 100 "10.0.0.1" "curl/8" "cc21" "x.org" "10.0.2.1:80"`, half},

@@ -42,6 +42,11 @@ func parseAny(line []byte) (Request, fault) {
 			return r, fault{}
 		}
 	}
+	if f.what == noTime || f.what == badTime {
+		if r, ok := parseMoved(line); ok {
+			return r, fault{}
+		}
+	}
 	if f.what == badTime { // only then, because a long line takes a while
 		if r, ok := parseISO(line); ok {
 			return r, fault{}

@@ -129,6 +129,7 @@ func TestOtherFormats(t *testing.T) {
 		`Nov 22 12:00:01 web1 nginx: [22/Nov/2026:12:00:00 +0000] "GET /a HTTP/1.1" 200 7`:     noFields,
 		// a connection that HAProxy did not take
 		`10.0.0.1:33317 [22/Nov/2026:12:00:00.500] in/1: Connection closed during SSL handshake`: noTime,
+		`10.0.0.1 - - [22/Nov/2026:12:00:00 +0000] three words here "GET /a HTTP/1.1" 200 7`:     noTime,
 		// a line of a program that is not a request
 		`2026-11-22T12:00:01.5Z listening host=0.0.0.0 port=80`:                                           noTime,
 		`{"host":"web1","message":"listening","source_type":"file","timestamp":"2026-11-22T12:00:01.5Z"}`: noTime,

@@ -1,0 +1,37 @@
+package accesslog
+
+import (
+	"bytes"
+	"slices"
+)
+
+// parseMoved reads a web server's line in which the time is not right in front of the request: there is a
+// word between them, as the host in APISIX's format, or not even a space, as in that of Amazon's API
+// Gateway, or the client comes behind the time:
+//
+//	10.0.0.1 - - [02/Jan/2006:15:04:05 -0700] www.example.org "METHOD path PROTO" status bytes
+//	[02/Jan/2006:15:04:05 -0700] 10.0.0.1 - - "METHOD path PROTO" status bytes
+func parseMoved(line []byte) (Request, bool) {
+	quote := bytes.IndexByte(line, '"')
+	start := bytes.LastIndexByte(line[:max(quote, 0)], '[')
+	end := bytes.IndexByte(line[max(start, 0):max(quote, 0)], ']')
+	if start < 0 || end < 0 {
+		return Request{}, false
+	}
+	front, stamp := line[:start], line[start:start+end]
+	between := bytes.Fields(line[start+end+1 : quote])
+	switch {
+	case len(front) == 0 && len(between) > 0 && addressIn(between[0]).IsValid():
+		front = slices.Concat(bytes.Join(between, []byte(" ")), []byte(" "))
+		if len(between) == 1 {
+			front = slices.Concat(front, []byte("- - "))
+		}
+	case len(front) == 0 || len(between) > 1:
+		return Request{}, false
+	}
+	moved := slices.Concat(front, stamp, []byte("] "), line[quote:])
+	if r, f := parse(moved); f.what == "" {
+		return r, true
+	}
+	return parseISO(moved)
+}
