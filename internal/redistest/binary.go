@@ -23,5 +23,5 @@ func findBinary() (string, error) {
 			return path, nil
 		}
 	}
-	return "", fmt.Errorf("redistest: neither redis-server nor valkey-server is on PATH; run `make test`, which installs one, or install the package redis-server (Debian, Ubuntu) or redis (Fedora, Alpine, Homebrew), 7.0 or newer, or set %s to a server's path", binaryVariable)
+	return "", fmt.Errorf("redistest: neither redis-server nor valkey-server is on PATH; run `make test`, which installs one, or install the package redis-server (Debian, Ubuntu) or redis (Fedora, Alpine, Homebrew), 6.2 or newer, or set %s to a server's path", binaryVariable)
 }

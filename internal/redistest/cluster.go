@@ -3,6 +3,7 @@ package redistest
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -18,12 +19,7 @@ const slotCount = 16384
 type Cluster struct {
 	args    []string // of every node's command line
 	masters int
-	nodes   []*clusterNode // the masters of the start, then the nodes added
-}
-
-type clusterNode struct {
-	*Server
-	busPort int
+	nodes   []*Server // the masters of the start, then the nodes added
 }
 
 // StartCluster starts a Cluster whose masters own equal shares of the slots. It returns when every master sees the
@@ -44,20 +40,16 @@ func StartCluster(tb testing.TB, masters int, args ...string) *Cluster {
 	return c
 }
 
-func startClusterNode(tb testing.TB, args []string) *clusterNode {
+func startClusterNode(tb testing.TB, args []string) *Server {
 	tb.Helper()
-	node := &clusterNode{}
-	node.Server = start(tb, func(port int) []string { return append(node.args(port), args...) })
-	return node
+	return start(tb, func(port int) []string { return append(nodeArgs(port), args...) })
 }
 
-// args chooses the node's bus port, and returns the command line of a node.
-func (n *clusterNode) args(port int) []string {
-	n.busPort = freePort()
+// nodeArgs returns the command line of a node.
+func nodeArgs(port int) []string {
 	all := append(plainArgs(port),
 		"--cluster-enabled", "yes",
 		"--cluster-config-file", "nodes.conf",
-		"--cluster-port", strconv.Itoa(n.busPort),
 	)
 	return append(all, promptReplication()...)
 }
@@ -71,18 +63,21 @@ func (c *Cluster) form(tb testing.TB) error {
 	}
 	first := c.nodes[0]
 	for i, client := range clients {
-		slotsFrom, slotsTo := i*slotCount/len(clients), (i+1)*slotCount/len(clients)-1
+		addSlots := []any{"CLUSTER", "ADDSLOTS"} // ADDSLOTSRANGE came with Redis 7
+		for slot := i * slotCount / len(clients); slot < (i+1)*slotCount/len(clients); slot++ {
+			addSlots = append(addSlots, slot)
+		}
 		// Distinct epochs from the start save the nodes from having to resolve conflicts.
 		for _, args := range [][]any{
 			{"CLUSTER", "SET-CONFIG-EPOCH", i + 1},
-			{"CLUSTER", "ADDSLOTSRANGE", slotsFrom, slotsTo},
-			{"CLUSTER", "MEET", "127.0.0.1", first.port, first.busPort},
+			addSlots,
+			{"CLUSTER", "MEET", "127.0.0.1", first.port},
 		} {
 			if i == 0 && args[1] == "MEET" {
 				continue
 			}
 			if err := client.Do(ctx, args...).Err(); err != nil {
-				return fmt.Errorf("redistest: node %d of the Cluster, %v: %w", i, args, err)
+				return fmt.Errorf("redistest: node %d of the Cluster, %v %v: %w", i, args[0], args[1], err)
 			}
 		}
 	}
@@ -121,11 +116,7 @@ func seesCluster(ctx context.Context, client *redis.Client, size int) error {
 
 // Nodes returns the masters that the Cluster started with. The first of them owned the lowest slots.
 func (c *Cluster) Nodes() []*Server {
-	var servers []*Server
-	for _, node := range c.nodes[:c.masters] {
-		servers = append(servers, node.Server)
-	}
-	return servers
+	return slices.Clone(c.nodes[:c.masters])
 }
 
 // Addrs returns "host:port" of each of [Cluster.Nodes].

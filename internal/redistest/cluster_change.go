@@ -64,8 +64,8 @@ func (c *Cluster) addNodes(tb testing.TB, count int, args []string) (added []*Se
 	for range count {
 		node := startClusterNode(tb, append(slices.Clone(c.args), args...))
 		c.nodes = append(c.nodes, node)
-		added = append(added, node.Server)
-		err := node.Client(tb).Do(context.Background(), "CLUSTER", "MEET", "127.0.0.1", first.port, first.busPort).Err()
+		added = append(added, node)
+		err := node.Client(tb).Do(context.Background(), "CLUSTER", "MEET", "127.0.0.1", first.port).Err()
 		if err != nil {
 			tb.Fatalf("redistest: introducing node %s to the Cluster: %v", node.Addr(), err)
 		}

@@ -66,13 +66,11 @@ func SharedCluster(tb testing.TB) *Cluster {
 	if shared.cluster == nil {
 		c := &Cluster{masters: 3}
 		for range c.masters {
-			node := &clusterNode{}
-			started, proc, err := launchShared(node.args)
+			started, proc, err := launchShared(nodeArgs)
 			if err != nil {
 				tb.Fatal(err)
 			}
-			node.Server = &Server{Endpoint: Endpoint{started.port}, tb: tb, command: started, proc: proc}
-			c.nodes = append(c.nodes, node)
+			c.nodes = append(c.nodes, &Server{Endpoint: Endpoint{started.port}, tb: tb, command: started, proc: proc})
 		}
 		if err := c.form(tb); err != nil {
 			tb.Fatal(err)
