@@ -25,7 +25,10 @@ func TestLaw3ReshardingUnderTraffic(t *testing.T) {
 
 	slots := slotsOf(t, masters[0], "tl")
 	cluster.MoveSlots(t, masters[0], masters[1], slots, func() {
-		redistest.Eventually(t, "batches have met slots whose keys are apart", func() bool { return errorsSaid(t, masters[0], "TRYAGAIN") > 3 })
+		// Before Redis 7, the node that gets the slots says so, and not the one that loses them.
+		redistest.Eventually(t, "batches have met slots whose keys are apart", func() bool {
+			return errorsSaid(t, masters[0], "TRYAGAIN")+errorsSaid(t, masters[1], "TRYAGAIN") > 3
+		})
 	})
 	tr.awaitRedis(t, 1000)
 

@@ -65,7 +65,7 @@ func TestLaw8SlotsExpireWithTheirLastProcess(t *testing.T) {
 	client, ctx := redistest.Shared(t).Client(t), context.Background()
 	script, key := NewScript(client), redistest.Prefix()+"held"
 	short, long := newSlotsRule(t, 5, time.Minute, 1), newSlotsRule(t, 5, 2*time.Minute, 2)
-	expires := func() int64 { return client.PExpireTime(ctx, key).Val().Milliseconds() }
+	expires := func() int64 { return redistest.ExpireTime(t, client, key).Milliseconds() }
 	taken := runAll(t, script, []Entry{{Key: key, Rule: short, Cost: 2}, {Key: key, Rule: long, Cost: 3}})[0].Clock
 	after := func(d time.Duration) int64 { return (taken + d.Microseconds() + 999) / 1000 } // rounded up
 	last := expires()
@@ -169,7 +169,7 @@ func TestLaw4SlotsAreNotToldLate(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	script, key, rule := NewScript(client), redistest.Prefix()+"held", newSlotsRule(t, 5, time.Minute, 1)
 	now := runAll(t, script, []Entry{{Key: key, Rule: rule, Cost: 2}})[0].Clock
-	expires := client.PExpireTime(context.Background(), key).Val()
+	expires := redistest.ExpireTime(t, client, key)
 	for name, e := range map[string]Entry{
 		"how many":         {Operation: lua.Slots, Cost: 5},
 		"none":             {Operation: lua.Slots, Cost: 0},
@@ -178,7 +178,7 @@ func TestLaw4SlotsAreNotToldLate(t *testing.T) {
 		"an acquisition":   {Operation: lua.Take, Cost: 1},
 	} {
 		e.Key, e.Rule, e.NotAfter = key, rule, now-1000
-		if late := runAll(t, script, []Entry{e})[0]; late.Status != Expired || client.PExpireTime(context.Background(), key).Val() != expires {
+		if late := runAll(t, script, []Entry{e})[0]; late.Status != Expired || redistest.ExpireTime(t, client, key) != expires {
 			t.Errorf("%s: %+v", name, late)
 		}
 	}

@@ -26,6 +26,10 @@ import (
 func TestKindsOfRealErrors(t *testing.T) {
 	t.Parallel()
 	auth, notRedis := limit.ErrAuth, limit.ErrNotRedis
+	var noFunctions, withoutFCALL []string // a server without functions does not know FCALL
+	if redistest.HasFunctions(t) {
+		noFunctions, withoutFCALL = []string{"-fcall"}, []string{"--rename-command", "FCALL", ""}
+	}
 	for _, test := range []struct {
 		name          string
 		client        func(t *testing.T) redis.UniversalClient
@@ -35,11 +39,11 @@ func TestKindsOfRealErrors(t *testing.T) {
 	}{
 		{"wrong password", withPassword("secret", "wrong"), "WRONGPASS", Auth, auth},
 		{"no password", withPassword("secret", ""), "NOAUTH", Auth, auth},
-		{"user without EVALSHA", asUser("~*", "+@all", "-evalsha", "-fcall"), "NOPERM", Auth, auth},
+		{"user without EVALSHA", asUser(append([]string{"~*", "+@all", "-evalsha"}, noFunctions...)...), "NOPERM", Auth, auth},
 		{"user without SET, within the script", asUser("~*", "+@all", "-set"), "script", Auth, auth},
 		{"user without the keys", asUser("~other:*", "+@all"), "NOPERM", Auth, auth},
 
-		{"no EVALSHA", serverWith("--rename-command", "EVALSHA", "", "--rename-command", "FCALL", ""), "unknown command", Protocol, notRedis},
+		{"no EVALSHA", serverWith(append([]string{"--rename-command", "EVALSHA", ""}, withoutFCALL...)...), "unknown command", Protocol, notRedis},
 		{"no SET, within the script", serverWith("--rename-command", "SET", ""), "script", Protocol, notRedis},
 		{"a web server", dial(webServer), "", Protocol, notRedis},
 		{"a web server, with TLS", dialTLS(webServer), "TLS", Protocol, notRedis},
@@ -93,7 +97,11 @@ func TestKindsOfRealErrors(t *testing.T) {
 // although the whole batch fails.
 func TestLaw3ARightThatIsMissedWithinTheScript(t *testing.T) {
 	t.Parallel()
-	for _, form := range []string{"+fcall", "-fcall"} {
+	forms := []string{"+evalsha"}
+	if redistest.HasFunctions(t) {
+		forms = []string{"+fcall", "-fcall"}
+	}
+	for _, form := range forms {
 		client := redistest.Start(t).Client(t)
 		may := func(right string) {
 			t.Helper()

@@ -16,9 +16,9 @@ import (
 
 func pexpireTime(t *testing.T, client *redis.Client, key string) int64 {
 	t.Helper()
-	at, err := client.PExpireTime(context.Background(), key).Result()
-	if err != nil || at <= 0 {
-		t.Fatalf("PEXPIRETIME %q: %v, %v", key, at, err)
+	at := redistest.ExpireTime(t, client, key)
+	if at <= 0 {
+		t.Fatalf("when %q expires: %v", key, at)
 	}
 	return at.Milliseconds()
 }
@@ -116,7 +116,7 @@ func TestLaw8KeysInUseDoNotExpireEarly(t *testing.T) {
 					e = past(key, e.Rule, sequence, Charge{5, time.Duration(random.Int64N(int64(200 * time.Millisecond)))})
 				}
 				last = runAll(t, script, []Entry{e})[0]
-				expires := client.PExpireTime(context.Background(), key).Val()
+				expires := redistest.ExpireTime(t, client, key)
 				if expires == -2 || last.Granted == 0 {
 					continue // the key has been emptied or has expired, or nothing was written
 				}

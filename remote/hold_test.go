@@ -66,7 +66,7 @@ func TestLaws7And8HoldsOfAKeyAreBounded(t *testing.T) {
 			clock := runAll(t, script, []Entry{e})[0].Clock
 			// The hold may still be settled for LateHold after its end, and keys expire at whole milliseconds.
 			want := (clock + life.Microseconds() + lua.LateHold + 999) / 1000
-			if at := client.PExpireTime(ctx, key+":holds").Val().Milliseconds(); at != want {
+			if at := redistest.ExpireTime(t, client, key+":holds").Milliseconds(); at != want {
 				t.Errorf("%v: what is held for %v expires at %d, want %d", a, life, at, want)
 			}
 			runAll(t, script, []Entry{holdEntry(key, rule, lua.Settle, id, 0)})

@@ -26,6 +26,7 @@ func callsOf(t *testing.T, client *redis.Client, command string) bool {
 // digest Redis computes itself.
 func TestAForeignLibraryIsNotCalled(t *testing.T) {
 	t.Parallel()
+	redistest.NeedFunctions(t)
 	check := func(t *testing.T, client redis.UniversalClient, nodes ...*redistest.Server) {
 		script := NewScript(client)
 		name := script.library.call[1].(string)
@@ -66,6 +67,7 @@ func TestAForeignLibraryIsNotCalled(t *testing.T) {
 // A library that another instance has loaded is compared once, and costs no trip afterwards. An instance that is
 // not permitted to compare it does not call it.
 func TestALibraryIsComparedOnce(t *testing.T) {
+	redistest.NeedFunctions(t)
 	server := redistest.Start(t)
 	admin, ctx := server.Client(t), context.Background()
 	rule := newRule(t, limit.PerHour(1000), limit.GCRA())
@@ -93,6 +95,7 @@ func TestALibraryIsComparedOnce(t *testing.T) {
 // If the server has lost the library and cannot load it now, the script runs as a function again as soon as it can.
 func TestALibraryIsLoadedOnceItCanBe(t *testing.T) {
 	t.Parallel()
+	redistest.NeedFunctions(t)
 	set := func(name, value string) func(t *testing.T, admin *redis.Client) {
 		return func(t *testing.T, admin *redis.Client) {
 			if err := admin.ConfigSet(t.Context(), name, value).Err(); err != nil {
@@ -144,6 +147,7 @@ func TestALibraryIsLoadedOnceItCanBe(t *testing.T) {
 // Law 7: a run that waits for another run to load the library waits no longer than its own time. Such a time-out
 // does not mean that the server cannot have a library.
 func TestLaw7LoadingTheLibraryTakesNoLongerThanTheContext(t *testing.T) {
+	redistest.NeedFunctions(t)
 	script := NewScript(redistest.Start(t).Client(t))
 	script.known.Store(&script.library) // the library is missing nevertheless, as after FUNCTION FLUSH
 	began, hung := make(chan struct{}), make(chan struct{})

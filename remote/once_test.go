@@ -1,7 +1,6 @@
 package remote
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -28,7 +27,7 @@ type losesReplies struct {
 }
 
 func (c *losesReplies) Write(p []byte) (int, error) {
-	c.script.Store(bytes.Contains(p, []byte("fcall")))
+	c.script.Store(redistest.RunsDecisions(p))
 	return c.Conn.Write(p)
 }
 

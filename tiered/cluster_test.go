@@ -453,7 +453,7 @@ func TestHashTagsOnACluster(t *testing.T) {
 			t.Errorf("user %d was granted %d, want %d", user, n, quota)
 		}
 	}
-	calls := 0.0
+	calls := 0
 	slots := make(map[string]bool)
 	for i, node := range cluster.Nodes() {
 		client := node.Client(t)
@@ -464,12 +464,7 @@ func TestHashTagsOnACluster(t *testing.T) {
 		for _, key := range keys {
 			slots[key[:strings.Index(key, "}")]] = true
 		}
-		var n float64
-		_, stat, _ := strings.Cut(client.Info(context.Background(), "commandstats").Val(), "cmdstat_fcall:calls=")
-		if _, err := fmt.Sscanf(stat, "%f", &n); err != nil {
-			t.Fatal(err)
-		}
-		calls += n
+		calls += redistest.DecisionCalls(t, client)
 	}
 	if len(slots) != tags {
 		t.Errorf("keys are in the slots of %v, want %d tags", slots, tags)

@@ -1,7 +1,6 @@
 package tiered
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"net"
@@ -59,7 +58,7 @@ type countedConn struct {
 }
 
 func (c countedConn) Write(p []byte) (int, error) {
-	if bytes.Contains(p, []byte("\r\nfcall\r\n")) {
+	if redistest.RunsDecisions(p) {
 		c.runs.Add(1)
 	}
 	return c.Conn.Write(p)

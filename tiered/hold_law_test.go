@@ -1,7 +1,6 @@
 package tiered
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -121,7 +120,7 @@ type losingScripts struct {
 }
 
 func (c *losingScripts) Write(p []byte) (int, error) {
-	c.script.Store(bytes.Contains(p, []byte("fcall")))
+	c.script.Store(redistest.RunsDecisions(p))
 	return c.Conn.Write(p)
 }
 

@@ -5,15 +5,11 @@ import (
 	"errors"
 	"math/rand/v2"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
-
-	"github.com/redis/go-redis/v9"
 
 	"github.com/tierlimit/tierlimit/internal/outage"
 	"github.com/tierlimit/tierlimit/internal/redistest"
@@ -29,21 +25,6 @@ func waiting(l *Limiter, rule, key string) int {
 	n := 0
 	for _, q := range l.lines.of[local.HeldKey{Rule: rule, Key: key}] {
 		n += q.waiters.Len()
-	}
-	return n
-}
-
-// scriptCalls returns how often a server has run the script, for decisions and for the fleet.
-func scriptCalls(t *testing.T, client redis.UniversalClient) int {
-	t.Helper()
-	_, stat, known := strings.Cut(client.Info(t.Context(), "commandstats").Val(), "cmdstat_fcall:calls=")
-	if !known {
-		return 0
-	}
-	calls, _, _ := strings.Cut(stat, ",")
-	n, err := strconv.Atoi(calls)
-	if err != nil {
-		t.Fatal(err)
 	}
 	return n
 }
@@ -131,7 +112,7 @@ func TestLaw6TwentyThousandWaiters(t *testing.T) { // not in parallel: the calle
 	l := newLimiterOn(t, client, redistest.Prefix())
 	const releases = 4
 	r := newRule(t, l, "r", limit.Per(int64(waiters/releases), 2*time.Second), Use(limit.SlidingLog()))
-	before := scriptCalls(t, client)
+	before := redistest.DecisionCalls(t, client)
 	mustAllow(t, r, "k", r.limit.Quota())
 	charged := make([]atomic.Int64, waiters) // on Redis's clock
 	var served atomic.Int64
@@ -164,9 +145,9 @@ func TestLaw6TwentyThousandWaiters(t *testing.T) { // not in parallel: the calle
 		}
 		last = newest
 	}
-	n := scriptCalls(t, client) - before
+	n := redistest.DecisionCalls(t, client) - before
 	t.Logf("%d waiters, %d releases: %d calls of the script", waiters, releases, n)
-	// On a slow machine, units come back in pieces. The count also includes the fleet's calls, one a second.
+	// On a slow machine, units come back in pieces. The count may also include the fleet's calls, one a second.
 	if n > 10*releases+60 {
 		t.Errorf("Redis was asked %d times for %d releases", n, releases)
 	}
