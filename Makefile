@@ -128,7 +128,7 @@ soak: redis ## run the tests on many random cases (SOAK_CHECKS=5000), kill holde
 	go -C bench/outage run . -scenario random -schedules 100 -window 2s
 
 .PHONY: matrix
-matrix: ## run the tests that need a server against other servers (Debian only)
+matrix: ## run the tests that need a server against other servers (Debian's, or SERVERS="PATH ...")
 	scripts/server-matrix
 
 .PHONY: pages
