@@ -25,9 +25,9 @@ var (
 	portsUsed atomic.Uint32
 )
 
-// freePort returns a port on which nobody listens now, nor at the port of its bus, and which it has not returned lately, so that a killed
-// server can have its port back. Another process may still take the port first; callers that start a server must
-// expect that.
+// freePort returns a port on which nobody listens now, nor at the port of its bus, and which it has not returned
+// lately, so that a killed server can have its port back. Another process may still take the port first; callers that
+// start a server must expect that.
 func freePort() int {
 	var port int
 	for range portCount {
