@@ -3,6 +3,7 @@ package remote
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"strings"
 	"testing"
 	"time"
@@ -50,6 +51,24 @@ func TestMastersOfNodesThatHaveLeft(t *testing.T) {
 		if m, err := MastersOf(t.Context(), client, nil); !errors.Is(err, errNoSlots) {
 			t.Fatalf("masters %v, %v", m, err)
 		}
+	}
+}
+
+// Law 11: that no master has a slot is found out each time that the slot is looked at, every few seconds, also where only
+// two nodes are left, of which go-redis names one by chance. Taken for a slot of one of them, it would make that master's
+// shard settle.
+func TestLaw11SlotsThatNoneOfTwoNodesHas(t *testing.T) {
+	nodes, chance := []*redis.Client{{}, {}}, rand.New(rand.NewPCG(1, 2))
+	masterOf := func(int) (*redis.Client, error) { return nodes[chance.IntN(2)], nil }
+	const looks = 200_000 // twelve days of them
+	missed := 0
+	for range looks {
+		if !changes(0, masterOf) {
+			missed++
+		}
+	}
+	if missed > 0 {
+		t.Errorf("%d of %d looks took a slot that no master has for that of a node", missed, looks)
 	}
 }
 
