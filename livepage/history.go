@@ -32,14 +32,10 @@ type moment struct {
 }
 
 func momentOf(s inspect.Snapshot) moment {
-	m := moment{at: s.At, state: s.State, bounds: s.Health.TripBounds, trips: s.Health.TripCounts}
-	for _, r := range s.Rules {
-		for _, c := range r.Counts {
-			m.allowed += c.Allowed
-			m.denied += c.Denied
-		}
+	return moment{
+		at: s.At, state: s.State, allowed: s.Allowed, denied: s.Denied,
+		bounds: s.Health.TripBounds, trips: s.Health.TripCounts,
 	}
-	return m
 }
 
 // run adds a moment to the history every second until ctx ends.

@@ -46,6 +46,32 @@ func TestHistoryIsOfAMinute(t *testing.T) {
 	}
 }
 
+// The last minute keeps the decisions of a rule that is no longer in force, such as one that its file has left out.
+func TestTheMinuteKeepsDecisionsOfRulesThatAreGone(t *testing.T) {
+	l, stays := newLimiter(t)
+	goes, err := l.PrepareRule("goes", limit.PerHour(9))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := l.PutInForceFrom("file", goes); err != nil {
+		t.Fatal(err)
+	}
+	allow(t, goes, "alice", 5)
+	p, _ := mounted(t, l)
+	allow(t, goes, "alice", 2)
+	allow(t, stays, "alice", 2)
+	p.history.add(momentOf(p.inside.Snapshot()))
+	if err := l.PutInForceFrom("file"); err != nil {
+		t.Fatal(err)
+	}
+	allow(t, stays, "alice", 1)
+	p.history.add(momentOf(p.inside.Snapshot()))
+	m := p.history.until(momentOf(p.inside.Snapshot()))
+	if m.Allowed != 5 || m.Denied != 0 || m.Bars[0].Allowed != 100 || m.Bars[1].Allowed != 25 {
+		t.Errorf("%d allowed, %d denied, %+v; want 5, none, and bars of 4 and 1", m.Allowed, m.Denied, m.Bars)
+	}
+}
+
 // The page says since when the state has been as it is, what failed, how many keys wait to be charged,
 // and how the last minute was. After Close, the history does not grow.
 func TestThePageSaysSinceWhenAndWhy(t *testing.T) {

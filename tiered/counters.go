@@ -107,6 +107,21 @@ func (c *counters) rule(name string, dryRun bool) (*ruleCounters, *decisionCount
 	return r, *decisions
 }
 
+// total returns the number of decisions of all rules, whether or not they are still in force.
+func (c *counters) total() (allowed, denied uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, r := range c.rules {
+		for _, counts := range []*decisionCounts{r.decisions, r.dryRun} {
+			for _, tier := range counts.stats() {
+				allowed += tier.Allowed
+				denied += tier.Denied
+			}
+		}
+	}
+	return allowed, denied
+}
+
 // decided returns the decisions of all rules of a name by tier, including decisions on a dry run. So the
 // counts do not become smaller when a rule is put on a dry run or taken off it.
 func (c *counters) decided(r *ruleCounters) []TierStats {

@@ -44,6 +44,7 @@ func (i inside) Snapshot() inspect.Snapshot {
 	if err := l.shards.Reason(); err != nil {
 		shown.Reason = err.Error()
 	}
+	shown.Allowed, shown.Denied = l.metrics.total()
 	slots := l.slots.table.Counts()
 	l.mu.Lock()
 	for _, name := range slices.Sorted(maps.Keys(l.rules)) {

@@ -46,8 +46,11 @@ type Snapshot struct {
 	RememberedDenials int
 	Prefix            string
 	Deadline          time.Duration
-	Rules             []Rule // by name
-	Health            Health
+	Rules             []Rule // in force, by name
+	// Allowed and Denied count the decisions of all rules, including those that are no longer in force, so
+	// that they never become smaller.
+	Allowed, Denied uint64
+	Health          Health
 }
 
 // Rule describes a rule and counts its decisions.
