@@ -1,6 +1,7 @@
 package stats
 
 import (
+	"maps"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -73,25 +74,45 @@ var (
 // series is a counter that sums all paths with the same first two descriptors.
 type series struct{ counter, domain, key1, key2 string }
 
-// eachSeries calls f with each counter and the series that contains it.
-func (l *Limit) eachSeries(f func(of series, value uint64)) {
+// series returns the series that contains a counter of the limit.
+func (l *Limit) series(counter string) series {
 	path := strings.SplitN(strings.ToValidUTF8(l.Name, "?"), ".", 4)
 	path = append(path, "", "", "")
-	l.each(func(name string, value uint64) { f(series{name, path[0], path[1], path[2]}, value) })
+	return series{counter, path[0], path[1], path[2]}
 }
 
-// addGone adds the counts of names that are no longer kept to the sums that contained them. A sum that became smaller
-// would look like a counter that was reset. If no other name of a sum is left, the sum ends.
-func (s *Set) addGone(sums map[series]uint64) {
-	s.mu.Lock()
+// eachSeries calls f with each counter and the series that contains it.
+func (l *Limit) eachSeries(f func(of series, value uint64)) {
+	of := l.series("")
+	l.each(func(name string, value uint64) {
+		of.counter = name
+		f(of, value)
+	})
+}
+
+// sums returns the sums of all paths with the same first two descriptors. They contain the counts of names that are no
+// longer kept, because a sum that became smaller would look like a counter that was reset.
+func (s *Set) sums() map[series]uint64 {
+	s.mu.Lock() // a name that is forgotten meanwhile would be counted twice
 	defer s.mu.Unlock()
-	for of, value := range s.gone {
-		if _, lives := sums[of]; lives {
-			sums[of] += value
-		} else {
-			delete(s.gone, of)
-		}
+	sums := make(map[series]uint64)
+	maps.Copy(sums, s.gone)
+	for _, l := range s.all() {
+		l.eachSeries(func(of series, value uint64) { sums[of] += value })
 	}
+	return sums
+}
+
+// endSums forgets the sums of which no name is left. The caller holds mu.
+func (s *Set) endSums() {
+	left := make(map[series]bool) // with any counter
+	for _, l := range s.all() {
+		left[l.series("")] = true
+	}
+	maps.DeleteFunc(s.gone, func(of series, _ uint64) bool {
+		of.counter = ""
+		return !left[of]
+	})
 }
 
 // Describe implements prometheus.Collector.
@@ -109,11 +130,7 @@ func (s *Set) Collect(metrics chan<- prometheus.Metric) {
 	counter := func(desc *prometheus.Desc, value uint64, labels ...string) {
 		metrics <- prometheus.MustNewConstMetric(desc, prometheus.CounterValue, float64(value), labels...)
 	}
-	sums := make(map[series]uint64) // of paths with the same first two descriptors
-	for _, l := range s.all() {
-		l.eachSeries(func(of series, value uint64) { sums[of] += value })
-	}
-	s.addGone(sums)
+	sums := s.sums()
 	for of, sum := range sums {
 		hits := of
 		if hits.counter = "total_hits"; sums[hits] == 0 {

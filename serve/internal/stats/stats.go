@@ -58,7 +58,7 @@ type Set struct {
 	mu      sync.Mutex        // guards the fields up to domains
 	inForce map[string]bool   // names of the configuration
 	retired []string          // names that the configuration no longer has, oldest first
-	gone    map[series]uint64 // counts of names that are no longer kept, see mostRetired
+	gone    map[series]uint64 // counts of names that are no longer kept (see mostRetired), of sums that have other names
 
 	domains      sync.Map // of *atomic.Uint64, by name
 	domainsKnown atomic.Int64
@@ -103,10 +103,14 @@ func (s *Set) InForce(limits []*Limit) {
 	}
 	s.retired = slices.DeleteFunc(s.retired, func(name string) bool { return s.inForce[name] })
 	s.retired = append(s.retired, slices.Sorted(maps.Keys(before))...)
+	if len(s.retired) <= mostRetired {
+		return
+	}
 	for len(s.retired) > mostRetired {
 		s.forget(s.retired[0])
 		s.retired = s.retired[1:]
 	}
+	s.endSums()
 }
 
 // forget stops keeping a name. Its counts remain part of the sums that contain them. The caller holds mu.

@@ -98,6 +98,28 @@ func TestNamesOfFormerConfigurationsAreBounded(t *testing.T) {
 	}
 }
 
+// Sums that have ended are forgotten although nobody reads the metrics, as where statsd is used.
+func TestSumsThatHaveEndedAreForgottenUnread(t *testing.T) {
+	var s Set
+	const each, versions = 1_000, 15
+	for version := range versions {
+		limits := []*Limit{s.Limit("d.stays.k"), s.Limit(fmt.Sprint("d.stays.k.v", version))}
+		for i := range each {
+			limits = append(limits, s.Limit(fmt.Sprintf("d.k%d_%d", version, i)))
+		}
+		for _, l := range limits {
+			l.TotalHits.Add(1)
+		}
+		s.InForce(limits)
+	}
+	if n := len(s.gone); n != 1 {
+		t.Errorf("%d sums are kept for names that are not, want that of d.stays.k", n)
+	}
+	if sum := seriesOf(t, &s, "ratelimit_service_rate_limit_total_hits")["d stays k "]; sum != 2*versions {
+		t.Errorf("a sum of %v, want %d", sum, 2*versions)
+	}
+}
+
 // seriesOf returns the values of a metric, by their label values.
 func seriesOf(t *testing.T, s *Set, metric string) map[string]float64 {
 	t.Helper()
