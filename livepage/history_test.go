@@ -105,3 +105,15 @@ func TestThePageSaysSinceWhenAndWhy(t *testing.T) {
 		t.Error("the page goes on looking after Close")
 	}
 }
+
+// A rule that was gone between two snapshots is counted anew. Its rates are those of the new count.
+func TestRatesOfARuleThatIsCountedAnew(t *testing.T) {
+	snapshot := func(second int64, allowed, denied uint64) inspect.Snapshot {
+		counts := []inspect.Count{{Allowed: allowed, Denied: denied}}
+		return inspect.Snapshot{At: time.Unix(1_800_000_000+second, 0), Rules: []inspect.Rule{{Name: "r", Counts: counts}}}
+	}
+	all := compare(snapshot(0, 100, 0), snapshot(2, 4, 2))
+	if len(all) != 1 || all[0].AllowedPerSecond != 2 || all[0].DeniedPerSecond != 1 {
+		t.Errorf("%+v", all)
+	}
+}

@@ -82,6 +82,9 @@ func compare(since, now inspect.Snapshot) []decisions {
 			}
 			d := decisions{Rule: r.Name, Count: c}
 			b := before[of{r.Name, c.Tier}]
+			if c.Allowed < b.Allowed || c.Denied < b.Denied || c.HeldBack < b.HeldBack {
+				b = inspect.Count{} // the rule was gone meanwhile, and is counted anew
+			}
 			d.AllowedPerSecond = float64(c.Allowed-b.Allowed) / seconds
 			d.DeniedPerSecond = float64(c.Denied-b.Denied) / seconds
 			d.HeldBackPerSecond = float64(c.HeldBack-b.HeldBack) / seconds

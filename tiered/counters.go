@@ -18,9 +18,16 @@ type counters struct {
 	tripCalls *histogram
 	errors    map[remote.Kind]*atomic.Uint64 // has all kinds, and does not change
 
-	mu      sync.Mutex // guards the maps, the sources, and the pointers of ruleCounters
+	mu      sync.Mutex // guards the maps, the sources, past, and the pointers and uses of ruleCounters
 	rules   map[string]*ruleCounters
 	sources map[string]*SourceStats
+	past    past
+}
+
+// past has what was counted under names that are forgotten, so that the sums over all rules do not become smaller.
+type past struct {
+	allowed, denied uint64
+	holds           HoldStats
 }
 
 func newCounters() *counters {
@@ -51,6 +58,8 @@ func (c *counters) trip(calls int, took time.Duration, err error) {
 // ruleCounters are the counters that all rules of one name share, including those of [Rule.WithLimit]. A
 // pointer is nil until a rule needs it.
 type ruleCounters struct {
+	name      string
+	uses      int // the number of rules that have them, see forget
 	decisions *decisionCounts
 	dryRun    *decisionCounts
 	shadowed  atomic.Bool // a rule has a shadow
@@ -88,15 +97,16 @@ func (f *failures) stats() ErrorStats {
 }
 
 // rule returns the counters of a rule, which all rules of its name share, and the counters for its
-// decisions, which are separate for rules on a dry run.
+// decisions, which are separate for rules on a dry run. Call forget when the rule is no longer used.
 func (c *counters) rule(name string, dryRun bool) (*ruleCounters, *decisionCounts) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	r := c.rules[name]
 	if r == nil {
-		r = new(ruleCounters)
+		r = &ruleCounters{name: name}
 		c.rules[name] = r
 	}
+	r.uses++
 	decisions := &r.decisions
 	if dryRun {
 		decisions = &r.dryRun
@@ -107,16 +117,40 @@ func (c *counters) rule(name string, dryRun bool) (*ruleCounters, *decisionCount
 	return r, *decisions
 }
 
-// total returns the number of decisions of all rules, whether or not they are still in force.
+// forget ends the use of counters by a rule. When no rule uses them any more, their name is forgotten:
+// rules of a file come and go, and a file that is refused may have had any names.
+func (c *counters) forget(r *ruleCounters) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if r.uses--; r.uses > 0 {
+		return
+	}
+	delete(c.rules, r.name)
+	allowed, denied := r.total()
+	c.past.allowed += allowed
+	c.past.denied += denied
+	c.past.holds.add(&r.holds)
+}
+
+// total returns the number of decisions of all rules so far.
 func (c *counters) total() (allowed, denied uint64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	allowed, denied = c.past.allowed, c.past.denied
 	for _, r := range c.rules {
-		for _, counts := range []*decisionCounts{r.decisions, r.dryRun} {
-			for _, tier := range counts.stats() {
-				allowed += tier.Allowed
-				denied += tier.Denied
-			}
+		a, d := r.total()
+		allowed += a
+		denied += d
+	}
+	return allowed, denied
+}
+
+// total returns the number of decisions of all rules of the name, including those on a dry run.
+func (r *ruleCounters) total() (allowed, denied uint64) {
+	for _, counts := range []*decisionCounts{r.decisions, r.dryRun} {
+		for _, tier := range counts.stats() {
+			allowed += tier.Allowed
+			denied += tier.Denied
 		}
 	}
 	return allowed, denied

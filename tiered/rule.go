@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"runtime"
 	"time"
 
 	"github.com/tierlimit/tierlimit/internal/lease"
@@ -112,6 +113,7 @@ func (l *Limiter) describedRule(name string, lim limit.Limit, c ruleConfig) (*Ru
 		slotTTL:    slotTTL,
 	}
 	r.counters, r.decisions = l.metrics.rule(name, c.dryRun)
+	runtime.AddCleanup(r, l.metrics.forget, r.counters) // only then can no call and no hold of the rule count any more
 	r.encoded = encoded.Named(l.keys, name, (*asker)(r))
 	if slotTTL != 0 {
 		return r, nil

@@ -29,7 +29,9 @@ type Stats struct {
 	// element.
 	Shards []ShardStats
 
-	// Rules is sorted by name. All rules of one name are counted together; see [Rule.WithLimit].
+	// Rules is sorted by name. All rules of one name are counted together; see [Rule.WithLimit]. A name is left
+	// out once no rule of it is in force, and the program uses none: some time after the garbage collector has
+	// found that.
 	Rules []RuleStats
 	// Sources has the files, or other sources, that rules were loaded from, sorted by name; see
 	// [Limiter.SourceLoaded]. It is nil if there are none.
@@ -229,6 +231,7 @@ func (l *Limiter) Stats() Stats {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	s.Holds = c.past.holds
 	for _, name := range slices.Sorted(maps.Keys(c.rules)) {
 		s.Rules = append(s.Rules, c.rules[name].stats(name))
 		s.Holds.add(&c.rules[name].holds)
