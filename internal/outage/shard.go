@@ -84,7 +84,7 @@ func (s *Shard) run() {
 type incident struct {
 	number  uint32
 	renewed atomic.Pointer[[]renewal] // nil: the incident has not begun again
-	fleet   int                       // number of instances before the cut; 0 if newborn
+	fleet   atomic.Int64              // number of instances before the last cut; 0 if newborn and cut off once
 	newborn bool                      // the process began without Redis
 
 	// load says that Redis keeps answering, but is too slow for many decisions.
@@ -119,9 +119,14 @@ const renewalsKept = 16
 // renew is called before an incident that Redis is back from begins again. It makes the shares of rules that
 // have stopped settling be fixed anew. An incident lasts for days if Redis has lost its data and one rule has a
 // long window. Without renew, the shares of all other rules would stay as they were when it began, wherever
-// the traffic has moved since. mu must be held.
+// the traffic has moved since, and however many instances there are by now. mu must be held.
 func (s *Shard) renew(e *incident, now int64) {
 	alone := now - e.back.Load() // how long Redis has been back
+	fleet := int64(s.fleetSize())
+	if alone < int64(FleetTTL) {
+		fleet = max(fleet, e.fleet.Load()) // some may not have come back from the cut before
+	}
+	e.fleet.Store(fleet)
 	if alone < int64(limit.MinWindow) {
 		return // all rules are still settling
 	}
@@ -178,7 +183,7 @@ func (s *Shard) uncharged() *incident {
 func (s *Shard) begin(now int64) *incident {
 	e := &incident{newborn: !s.fleet.Heard()}
 	if !e.newborn {
-		e.fleet = s.fleetSize()
+		e.fleet.Store(int64(s.fleetSize()))
 	}
 	e.number = s.nextNumber()
 	e.cut.Store(s.since(now))
@@ -268,10 +273,11 @@ func (s *Shard) fleetSize() int {
 
 // fleetBefore returns the number of instances before the cut that may still come back.
 func (s *Shard) fleetBefore(e *incident) int {
+	fleet := int(e.fleet.Load())
 	if e.newborn && s.fleet.Heard() {
-		return s.all.Assumed
+		return max(s.all.Assumed, fleet)
 	}
-	return e.fleet
+	return fleet
 }
 
 // Outage returns the present parameters of shares of limits with a long window.

@@ -160,3 +160,38 @@ func TestLaw11RulesThatStoppedSettlingHaveNewShares(t *testing.T) {
 		t.Errorf("%d renewals are kept", kept)
 	}
 }
+
+// Law 11: an incident may last for days, in which a fleet grows. If Redis is lost again, all instances count that it had
+// then, also when Redis is back and has not heard of them yet. Instances that left long before that do not count.
+func TestLaw11TheFleetOfALaterLossCounts(t *testing.T) {
+	l := newShards(t, 1)
+	s, m := l.first, l.masters[0]
+	fleet := func(size int) {
+		m.heard.Size = size
+		l.heartbeat(t, s)
+	}
+	fleet(2)
+	s.forgot(0)
+	check := func(when string, want int) {
+		t.Helper()
+		for _, window := range []time.Duration{time.Second, time.Minute, 24 * time.Hour} {
+			if o := s.OutageOf("r", window); o.Fleet != want {
+				t.Errorf("%s, window of %v: %d instances share a limit, want %d", when, window, o.Fleet, want)
+			}
+		}
+	}
+	loseAgain := func(after time.Duration, size int) {
+		t.Helper()
+		l.now.Add(int64(after))
+		fleet(size)
+		s.lost(l.Now())
+		s.incident.Load().isBack(l.Now())
+		fleet(1)
+	}
+	loseAgain(time.Hour, 8)
+	check("back first of eight", 8)
+	loseAgain(FleetTTL-1, 1)
+	check("back again before the others", 8)
+	loseAgain(FleetTTL, 3)
+	check("five have left", 3)
+}
