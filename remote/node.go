@@ -127,7 +127,7 @@ func (ns *nodes) of(ctx context.Context, key string) *node {
 	if !ok {
 		own := Adapt(client)
 		n := &node{client: own, cluster: ns.cluster, clocks: newClocks(false)}
-		if ns.hold {
+		if ns.hold && mayHold(own) {
 			n.held.client = own
 		}
 		known, _ = ns.known.LoadOrStore(client, n)

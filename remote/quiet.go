@@ -75,6 +75,9 @@ func (s *Script) DialAnother(ctx context.Context) {
 }
 
 func dialAnother(ctx context.Context, client *redis.Client) {
+	if !mayHold(client) {
+		return
+	}
 	before := client.PoolStats()
 	if idle := before.IdleConns; idle == 0 || idle > dialBehindAtMost || int(before.TotalConns)+spareConns > mostConns(client) {
 		return

@@ -102,8 +102,8 @@ func everyOne(n int) []int {
 // Call it before the first run, and call [Script.Rest] once a second and after the last run.
 func (s *Script) HoldConnections() {
 	s.nodes.hold = true
-	if s.only != nil {
-		s.only.held.client, _ = s.client.(*redis.Client)
+	if client, ok := s.client.(*redis.Client); ok && mayHold(client) {
+		s.only.held.client = client
 	}
 }
 
