@@ -68,6 +68,10 @@ var databaseErrors = []string{"DB index is out of range", "SELECT is not allowed
 // clientNameError is the answer to a client whose name, which it sets on each new connection, has a space or the like.
 const clientNameError = "Client names cannot contain"
 
+// maintNotificationsError is in the answer to a client that insists on maintenance notifications, from a server that
+// does not send them. The answer comes on each new connection.
+const maintNotificationsError = "'maint_notifications'"
+
 // noClusterError is the answer to a Cluster's client from a server that is no node of a Cluster.
 const noClusterError = "This instance has cluster support disabled"
 
@@ -83,7 +87,7 @@ func KindOf(err error) Kind {
 		return Auth
 	case beginsWithAny(text, unavailableErrors):
 		return Unavailable
-	case beginsWithAny(text, protocolErrors):
+	case beginsWithAny(text, protocolErrors), strings.Contains(text, maintNotificationsError):
 		return Protocol
 	case fromServer:
 		return Other
@@ -208,7 +212,8 @@ func MayHaveRun(err error) bool {
 
 // Misconfigured returns, for an error that waiting does not solve, an error that says what to do. Such errors
 // are wrong credentials or certificates, a server that is not Redis, a database that the server does not have, a
-// name of the client that servers refuse, and a Cluster's client for a server that is not part of a Cluster. Misconfigured returns nil for all other
+// name of the client that servers refuse, maintenance notifications that the client insists on and the server does not
+// send, and a Cluster's client for a server that is not part of a Cluster. Misconfigured returns nil for all other
 // errors, including an expired certificate, since Redis's certificate may be renewed.
 func Misconfigured(err error) error {
 	invalid, isInvalid := errors.AsType[x509.CertificateInvalidError](err)
@@ -222,6 +227,8 @@ func Misconfigured(err error) error {
 		return fmt.Errorf("%w: the Redis user needs access to the keys PREFIX:* (tl:* unless tiered.Prefix is set) and to the commands that docs/operating.md lists under \"The Redis user\": %w", limit.ErrAuth, err)
 	case kind == Auth:
 		return fmt.Errorf("%w: check the user name and the password: %w", limit.ErrAuth, err)
+	case strings.Contains(text, maintNotificationsError):
+		return fmt.Errorf("%w: check the client's MaintNotificationsConfig: its mode must not be ModeEnabled with this server, which has no maintenance notifications: %w", limit.ErrInvalidOption, err)
 	case kind == Protocol:
 		return fmt.Errorf("%w: check the address: %w", limit.ErrNotRedis, err)
 	case beginsWithAny(text, databaseErrors):

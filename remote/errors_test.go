@@ -94,6 +94,7 @@ func TestMisconfigured(t *testing.T) {
 		serverSays("ERR ACL failure in script: User u has no permissions to run the 'set' command"):    {limit.ErrAuth, "needs access to the keys PREFIX:*"},
 		serverSays("ERR unknown command `EVALSHA`"):                                                    {limit.ErrNotRedis, "check the address"},
 		serverSays("ERR DB index is out of range"):                                                     {limit.ErrInvalidOption, "database"},
+		serverSays("ERR unknown subcommand 'maint_notifications'. Try CLIENT HELP."):                   {limit.ErrInvalidOption, "MaintNotificationsConfig"},
 		serverSays("ERR SELECT is not allowed in cluster mode"):                                        {limit.ErrInvalidOption, "0 on a Cluster"},
 		serverSays("ERR This instance has cluster support disabled"):                                   {limit.ErrInvalidOption, "a single address"},
 		serverSays("LOADING"):        {},

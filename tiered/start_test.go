@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/tierlimit/tierlimit/internal/redistest"
 	"github.com/tierlimit/tierlimit/limit"
@@ -45,6 +46,9 @@ func TestNewSaysWhatIsWrongWithRedis(t *testing.T) {
 	if err := secured.Client(t).ConfigSet(context.Background(), "requirepass", "right").Err(); err != nil {
 		t.Fatal(err)
 	}
+	insists := func(o *redis.Options) {
+		o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeEnabled}
+	}
 	password := func(p string) func(*redis.Options) { return func(o *redis.Options) { o.Password = p } }
 	web := listen(t, func(c net.Conn) {
 		if _, err := bufio.NewReader(c).ReadString('\n'); err == nil {
@@ -55,12 +59,13 @@ func TestNewSaysWhatIsWrongWithRedis(t *testing.T) {
 		client redis.UniversalClient
 		want   error
 	}{
-		"wrong password":   {secured.Client(t, password("wrong")), limit.ErrAuth},
-		"no password":      {secured.Client(t), limit.ErrAuth},
-		"right password":   {secured.Client(t, password("right")), nil},
-		"no such database": {secured.Client(t, password("right"), func(o *redis.Options) { o.DB = 99 }), limit.ErrInvalidOption},
-		"no Cluster":       {redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{redistest.Shared(t).Addr()}}), limit.ErrInvalidOption},
-		"a web server":     {redis.NewClient(&redis.Options{Addr: web, DialerRetries: 1}), limit.ErrNotRedis},
+		"wrong password":               {secured.Client(t, password("wrong")), limit.ErrAuth},
+		"no password":                  {secured.Client(t), limit.ErrAuth},
+		"right password":               {secured.Client(t, password("right")), nil},
+		"no such database":             {secured.Client(t, password("right"), func(o *redis.Options) { o.DB = 99 }), limit.ErrInvalidOption},
+		"no maintenance notifications": {secured.Client(t, password("right"), insists), limit.ErrInvalidOption},
+		"no Cluster":                   {redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{redistest.Shared(t).Addr()}}), limit.ErrInvalidOption},
+		"a web server":                 {redis.NewClient(&redis.Options{Addr: web, DialerRetries: 1}), limit.ErrNotRedis},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if tc.want == nil {
