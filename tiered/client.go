@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -31,6 +32,17 @@ func adapted(client redis.UniversalClient) (_ redis.UniversalClient, keeps bool)
 		return client, o.ReadTimeout >= 0 && o.WriteTimeout >= 0 && !mayBlock
 	}
 	return client, false
+}
+
+// dialTimeout returns a client's DialTimeout, or 0 for a client of an unknown type.
+func dialTimeout(client redis.UniversalClient) time.Duration {
+	switch client := client.(type) {
+	case *redis.Client:
+		return client.Options().DialTimeout
+	case *redis.ClusterClient:
+		return client.Options().DialTimeout
+	}
+	return 0
 }
 
 // tlsHint says what may be wrong if only one side speaks TLS. No error says so: a server that speaks TLS

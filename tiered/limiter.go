@@ -93,7 +93,8 @@ type Limiter struct {
 // Redis to start. Errors are only those that waiting does not solve: [limit.ErrAuth], [limit.ErrTLS],
 // [limit.ErrNotRedis] and [limit.ErrInvalidOption]. The last of these is also returned for a database
 // (DB) that Redis does not have, for a ClientName that Redis refuses, for a MaintNotificationsConfig with ModeEnabled
-// if Redis has no such notifications, and for a Cluster client of a server that is not part of a Cluster.
+// if Redis has no such notifications, for a negative DialTimeout, and for a Cluster client of a server that is not part
+// of a Cluster.
 func New(client redis.UniversalClient, options ...Option) (*Limiter, error) {
 	c, err := configure(options)
 	if err != nil {
@@ -109,6 +110,9 @@ func start(client redis.UniversalClient, c config) (*Limiter, error) {
 	}
 	if _, ring := client.(*redis.Ring); ring {
 		return nil, option.Invalid("a redis.Ring cannot hold limits: when one of its servers fails, keys move to others, which do not have their counts; use one node, Sentinel or Cluster")
+	}
+	if err := checkDialTimeout(dialTimeout(client)); err != nil {
+		return nil, err
 	}
 	l, err := newLimiter(client, c)
 	if err != nil {

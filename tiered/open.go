@@ -53,10 +53,8 @@ func Open(options *redis.UniversalOptions, limiterOptions ...Option) (*Limiter, 
 	if err := checkPool(options); err != nil {
 		return nil, err
 	}
-	// Go-redis would give up every connection before it is made, so the limiter would never leave the outage. A URL
-	// can say 0 or -1 as for the other time-outs, where it means that there is none; go-redis turns both into -1.
-	if d := options.DialTimeout; d < 0 {
-		return nil, option.Invalid("DialTimeout %v (dial_timeout in a URL, where 0 means -1ns), must be above 0, or left out for a second", d)
+	if err := checkDialTimeout(options.DialTimeout); err != nil {
+		return nil, err
 	}
 	c, err := configure(limiterOptions)
 	if err != nil {
@@ -80,6 +78,16 @@ func checkPool(o *redis.UniversalOptions) error {
 	}
 	if most := max(o.PoolSize, o.MinIdleConns, o.MaxIdleConns, o.MaxActiveConns); most > math.MaxInt32 {
 		return option.Invalid("%d connections in a pool (pool_size and the like in a URL), must be at most %d", most, math.MaxInt32)
+	}
+	return nil
+}
+
+// checkDialTimeout rejects a time-out with which go-redis would give up every connection before it is made, so the
+// limiter would never leave the outage. A URL can say 0 or -1 as for the other time-outs, where it means that there is
+// none; go-redis turns both into -1.
+func checkDialTimeout(d time.Duration) error {
+	if d < 0 {
+		return option.Invalid("DialTimeout %v (dial_timeout in a URL, where 0 means -1ns), must be above 0, or left out for the default", d)
 	}
 	return nil
 }

@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/tierlimit/tierlimit/internal/redistest"
 	"github.com/tierlimit/tierlimit/limit"
 )
@@ -71,6 +73,25 @@ func TestOpenRefusesNegativeDialTimeouts(t *testing.T) {
 		if err == nil {
 			_ = l.Close()
 		}
+	}
+}
+
+// The same goes for clients that are handed in.
+func TestNewRefusesNegativeDialTimeouts(t *testing.T) {
+	address := redistest.Shared(t).Addr()
+	for name, client := range map[string]redis.UniversalClient{
+		"one node":  redis.NewClient(&redis.Options{Addr: address, DialTimeout: -1}),
+		"a Cluster": redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{address}, DialTimeout: -1}),
+		"Sentinel":  redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "m", SentinelAddrs: []string{address}, DialTimeout: -1}),
+	} {
+		l, err := New(client, Logger(slog.New(slog.DiscardHandler)))
+		if !errors.Is(err, limit.ErrInvalidOption) || !strings.Contains(err.Error(), "DialTimeout") {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err == nil {
+			_ = l.Close()
+		}
+		_ = client.Close()
 	}
 }
 
