@@ -28,19 +28,20 @@ const mostLeased = 50
 //
 // A rule has no leases if the percentage of the limit is less than one unit, or if the window is below
 // 100 ms. Keys of more than 1 kB have no leases either.
-func Lease(percent int) RuleOption {
-	return option.Set(func(c *ruleConfig) { c.leased, c.leasedWithin = percent, false },
-		percent >= 1 && percent <= mostLeased, "a lease of %d %% of the limit, must be between 1 and %d", percent, mostLeased)
-}
+func Lease(percent int) RuleOption { return leased(percent, false) }
 
 // LeaseWithinLimit is [Lease] for limits that must not be exceeded. In Redis, the limit is reduced by the
 // units that may be on lease. So [Rule.WorstCase] is no larger than without leases, but that part of the
 // limit is unused while little is on lease. Costs above the reduced limit are errors.
-func LeaseWithinLimit(percent int) RuleOption {
+func LeaseWithinLimit(percent int) RuleOption { return leased(percent, true) }
+
+func leased(percent int, within bool) RuleOption {
 	return func(c *ruleConfig) error {
-		err := Lease(percent)(c)
-		c.leasedWithin = true
-		return err
+		if c.leased != 0 && c.leasedWithin != within { // otherwise their order would say whether the limit holds
+			return option.Invalid("both Lease and LeaseWithinLimit; set only one of them")
+		}
+		c.leased, c.leasedWithin = percent, within
+		return option.Check(percent >= 1 && percent <= mostLeased, "a lease of %d %% of the limit, must be between 1 and %d", percent, mostLeased)
 	}
 }
 

@@ -277,6 +277,12 @@ func TestLeaseOptions(t *testing.T) {
 			}
 		}
 	}
+	// One of them exceeds the limit and the other does not, so the order of the options must not decide.
+	for _, both := range [][]RuleOption{{Lease(10), LeaseWithinLimit(10)}, {LeaseWithinLimit(10), Lease(10)}} {
+		if _, err := l.Rule("both", limit.PerHour(100), both...); !errors.Is(err, limit.ErrInvalidOption) {
+			t.Errorf("both Lease and LeaseWithinLimit: %v", err)
+		}
+	}
 	for name, tc := range map[string]struct {
 		lim    limit.Limit
 		a      limit.Algorithm
