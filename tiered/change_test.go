@@ -2,11 +2,13 @@ package tiered
 
 import (
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/tierlimit/tierlimit/internal/redistest"
 	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/plan"
 )
 
 // A rule that is changed at run time keeps the units charged so far, in Redis and for an outage.
@@ -184,6 +186,36 @@ func TestDefaultsMayBeStated(t *testing.T) {
 		}
 		if _, err := l.Rule(name, c.limit, c.other); !errors.Is(err, limit.ErrInvalidRule) {
 			t.Errorf("%s, not the default: %v", name, err)
+		}
+	}
+}
+
+// Whichever setting two rules of a name differ in, the error says it: two equal descriptions would tell nobody what to
+// change.
+func TestAConflictNamesTheSettingThatDiffers(t *testing.T) {
+	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix())
+	rate, slots := limit.PerMinute(5000), limit.Concurrent(5)
+	for name, c := range map[string]struct {
+		limit limit.Limit
+		other RuleOption
+		named string
+	}{
+		"algorithm":    {rate, Use(newRule(t, l, "chosen", rate).Algorithm()), "by default"},
+		"need":         {rate, Need(plan.Need{Above: plan.AtMost(0)}), "by need"},
+		"outage":       {rate, OnOutage(Deny), "outage deny"},
+		"dry-run":      {rate, DryRun(), "dry run"},
+		"lease":        {rate, Lease(10), "lease 10 %"},
+		"lease-within": {rate, LeaseWithinLimit(10), "lease within limit 10 %"},
+		"denials":      {rate, DenialLife(time.Millisecond), "denials remembered for 1ms"},
+		"unsettled":    {rate, Unsettled(GiveBack), "unsettled give back"},
+		"hold":         {rate, HoldLife(time.Minute), "hold 1m0s"},
+		"shadow":       {rate, Shadow(0.5), "shadow 0.5"},
+		"ttl":          {slots, SlotTTL(time.Second), "slot TTL 1s"},
+	} {
+		newRule(t, l, name, c.limit)
+		_, err := l.Rule(name, c.limit, c.other)
+		if err == nil || strings.Count(err.Error(), c.named) != 1 {
+			t.Errorf("%s: %v, want %q once", name, err, c.named)
 		}
 	}
 }

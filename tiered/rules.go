@@ -3,6 +3,7 @@ package tiered
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/tierlimit/tierlimit/internal/option"
@@ -153,11 +154,31 @@ func (e *ConflictError) Error() string {
 // Unwrap returns [limit.ErrInvalidRule].
 func (e *ConflictError) Unwrap() error { return limit.ErrInvalidRule }
 
-// settings describes the settings that differ most often between two rules.
+// settings describes a rule's limit, and all settings that are not the defaults, so that two rules that conflict do
+// not read the same. (Only two needs may, by which the same algorithm was chosen.)
 func (r *Rule) settings() string {
-	s := fmt.Sprintf("%v (%v, outage %v", r.asked, r.algorithm, r.config.policy)
-	if r.config.dryRun {
-		s += ", dry run"
+	c := r.config
+	algorithm := r.algorithm.String()
+	switch {
+	case c.need.Stated():
+		algorithm += " by need"
+	case c.algorithm.IsAutomatic() && !r.limit.IsConcurrent():
+		algorithm += " by default"
 	}
-	return s + ")"
+	said := []string{algorithm, fmt.Sprintf("outage %v", c.policy)}
+	add := func(set bool, format string, args ...any) {
+		if set {
+			said = append(said, fmt.Sprintf(format, args...))
+		}
+	}
+	add(c.dryRun, "dry run")
+	add(c.leased != 0 && !c.leasedWithin, "lease %d %%", c.leased)
+	add(c.leased != 0 && c.leasedWithin, "lease within limit %d %%", c.leased)
+	add(c.denialLife != denialLife, "denials remembered for %v", c.denialLife)
+	add(c.unsettled != Keep, "unsettled %v", c.unsettled)
+	add(c.holdLife != 0, "hold %v", c.holdLife)
+	add(r.slotTTL != 0 && r.slotTTL != defaultSlotTTL, "slot TTL %v", r.slotTTL)
+	add(c.shadow != 0, "shadow %v", c.shadow)
+	add(c.countDenied, "counts denied requests")
+	return fmt.Sprintf("%v (%s)", r.asked, strings.Join(said, ", "))
 }
