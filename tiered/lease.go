@@ -26,13 +26,18 @@ const mostLeased = 50
 // the limit. And while one process has units on lease, another may be denied because they are missing,
 // with a RetryAfter that is longer than necessary.
 //
+// Leases are spent by calls that ask for one rule and key: [Rule.Allow], [Rule.AllowN], [Rule.AllowUpTo] and
+// [Rule.Wait]. Requests that are decided together, as by [Limiter.AllowAll] and by a middleware of which several
+// limits apply to a request, always take a trip to Redis, and get nothing for the costs of a lease.
+//
 // A rule has no leases if the percentage of the limit is less than one unit, or if the window is below
 // 100 ms. Keys of more than 1 kB have no leases either.
 func Lease(percent int) RuleOption { return leased(percent, false) }
 
 // LeaseWithinLimit is [Lease] for limits that must not be exceeded. In Redis, the limit is reduced by the
 // units that may be on lease. So [Rule.WorstCase] is no larger than without leases, but that part of the
-// limit is unused while little is on lease. Costs above the reduced limit are errors.
+// limit is unused while little is on lease, and all the time if requests of the rule are decided together
+// with others. Costs above the reduced limit are errors.
 func LeaseWithinLimit(percent int) RuleOption { return leased(percent, true) }
 
 func leased(percent int, within bool) RuleOption {
