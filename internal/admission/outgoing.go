@@ -24,8 +24,8 @@ func CheckOutgoing(rule *tiered.Rule, whose string) error {
 
 // Wait waits for room and charges a call. The context call ends with the call; the context waiting also
 // ends after the longest wait. If longest is 0, Wait does not wait. If the cost is not granted in time,
-// the error is [limit.ErrWouldExceedDeadline], and the decision says how long the wait would be. If the
-// call has ended, the error is its context's.
+// the error is [limit.ErrWouldExceedDeadline], and the decision says how long the wait would be, or 0 if the
+// time was over while Redis was being asked. If the call has ended, the error is its context's.
 func Wait(call, waiting context.Context, longest time.Duration, rule *tiered.Rule, key string, cost int64) (limit.Decision, error) {
 	if longest == 0 {
 		d, err := rule.AllowN(call, key, cost)
