@@ -54,7 +54,9 @@ func configure(options []Option) (config, error) {
 }
 
 // Prefix sets the prefix of all Redis keys of the limiter: 1 to 32 letters, digits, "_", "-", "." or ":".
-// The default is "tl". Limiters that use the same Redis and prefix share their limits and form one fleet.
+// The default is "tl". Limiters that use the same Redis and prefix share their limits and form one fleet. So give each
+// service that uses the Redis a prefix of its own, unless they should share limits. Otherwise rules of equal names
+// charge the same counts, and in an outage an instance's share is that of a fleet of all services' instances.
 func Prefix(prefix string) Option {
 	return func(c *config) error {
 		c.prefix = prefix
