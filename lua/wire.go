@@ -17,6 +17,15 @@ const (
 // HeaderBytes is the length of the header of every state but leases: tag, newest and offset.
 const HeaderBytes = 15
 
+// The bounds of the numbers in values. A value with a larger number is damaged.
+const (
+	EndOfTime     = 1 << 52            // µs: all times of charges are before it
+	LongestWindow = 31_622_400_000_000 // µs
+	MaxKeyUnits   = 1 << 42            // of a key: four times the largest limit
+	MaxLeases     = 64
+	MaxHolders    = 1000 // processes that hold units of a key
+)
+
 // The first byte of the answer to an entry, see frame.lua. All other answers begin with the tag of a state.
 const (
 	AnswerNumbers   = 0

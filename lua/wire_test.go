@@ -36,6 +36,7 @@ var wire = map[string]string{
 	"TagLog": "TAG_LOG", "TagLongLog": "TAG_LONG_LOG", "TagCounter": "TAG_COUNTER", "TagGCRA": "TAG_GCRA",
 	"TagFixedWindow": "TAG_FIXED_WINDOW", "TagLogZSet": "TAG_LOG_ZSET", "TagLeases": "TAG_LEASES", "TagHolds": "TAG_HOLDS", "TagSlots": "TAG_SLOTS",
 	"HeaderBytes": "HEADER",
+	"EndOfTime":   "LATEST", "LongestWindow": "LONGEST_WINDOW", "MaxKeyUnits": "MOST_UNITS", "MaxLeases": "MOST_LEASES", "MaxHolders": "MOST_LINES",
 
 	"RuleBytes": "RULE", "NotAfterStep": "NOT_AFTER_STEP", "NoNotAfter": "NO_NOT_AFTER",
 	"MaxLogUnits": "MOST_LOG_UNITS", "MaxLogZSetUnits": "MOST_LOG_ZSET_UNITS", "LongestLease": "LONGEST_LEASE",

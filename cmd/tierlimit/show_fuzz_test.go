@@ -27,6 +27,8 @@ func FuzzShow(f *testing.F) {
 			f.Add(value, int64(60_000_000), value)
 		}
 	}
+	// So many units that their sum would overflow.
+	f.Add(append([]byte{lua.TagSlots, 14: 0}, bytes.Repeat([]byte{0xff}, 22*200)...), int64(0), append([]byte{lua.TagHolds, 14: 0}, bytes.Repeat([]byte{0xff}, 30*200)...))
 	// A key whose clock is 2,000 years ahead.
 	f.Add(append([]byte{lua.TagFixedWindow}, bytes.Repeat([]byte{0xff}, 20)...), int64(0), []byte{})
 	f.Fuzz(func(t *testing.T, value []byte, window int64, other []byte) {

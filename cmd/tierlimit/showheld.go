@@ -67,7 +67,7 @@ func (k *keyShown) printHolds(w io.Writer) error {
 		case h.Ends <= now:
 			ends = duration(now-h.Ends) + " ago"
 		}
-		fmt.Fprintf(t, "  %d\t%016x\t%s ago\t%s\t%s\n", h.Units, h.ID, duration(now-h.Charged), ends, then)
+		fmt.Fprintf(t, "  %d\t%016x\t%s ago\t%s\t%s\n", h.Units, h.ID, duration(max(0, now-h.Charged)), ends, then)
 	}
 	return t.Flush()
 }

@@ -2,8 +2,10 @@ package state
 
 import (
 	"fmt"
+	"math"
 	"math/big"
 
+	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/lua"
 )
 
@@ -21,8 +23,11 @@ func (s *State) counter(f fields, _ int64) error {
 	if err := f.is(counts + (k+1)*width); err != nil {
 		return err
 	}
-	if k < 1 || width < 1 || width > 6 || s.Window < 1 {
+	if k < 1 || k > limit.MaxBuckets || width < 1 || width > 6 || s.Window < 1 {
 		return fmt.Errorf("%w: %d sub-windows of %d µs in %d bytes each", ErrDamaged, k, s.Window, width)
+	}
+	if total := f.int(lua.HeaderBytes+9, 6); total > 2*lua.MaxKeyUnits {
+		return fmt.Errorf("%w: a total of %d units", ErrDamaged, total)
 	}
 	newest := s.subWindow(s.Newest)
 	for i := newest - k; i <= newest; i++ {
@@ -48,6 +53,10 @@ func (s *State) beginning(i int64) int64 {
 	return i/s.Buckets*s.Window + (i%s.Buckets*s.Window+s.Buckets-1)/s.Buckets
 }
 
+// longestDebt is the longest debt that the script accepts: twice the largest after a change of limits, which is four
+// times that of the longest window.
+const longestDebt = 8 * lua.LongestWindow
+
 // gcra decodes a theoretical arrival time; see lua/gcra.lua. It stands for a debt, which each unit
 // increases by window/quota, and which time decreases.
 func (s *State) gcra(f fields, _ int64) error {
@@ -58,17 +67,22 @@ func (s *State) gcra(f fields, _ int64) error {
 	s.Algorithm, s.Encoding = "gcra", "a theoretical arrival time"
 	tat := f.int(lua.HeaderBytes, 7)
 	s.Quota, s.Window = f.int(lua.HeaderBytes+7, 6), f.int(lua.HeaderBytes+13, 6)
-	if s.Quota < 1 || s.Window < 1 {
+	if s.Quota < 1 || s.Quota > lua.MaxKeyUnits || s.Window < 1 || s.Window > lua.LongestWindow {
 		return fmt.Errorf("%w: a limit of %d units in %d µs", ErrDamaged, s.Quota, s.Window)
 	}
 	// Count in fractions of a µs, so that all numbers are whole: a µs has "parts" fractions, and a unit
 	// takes "interval" fractions.
 	divisor := new(big.Int).GCD(nil, nil, big.NewInt(s.Quota), big.NewInt(s.Window)).Int64()
 	parts, interval := s.Quota/divisor, s.Window/divisor
-	debt := new(big.Int).Mul(big.NewInt(tat-s.Now), big.NewInt(parts))
+	part := int64(0)
 	if len(f) == long {
-		debt.Add(debt, big.NewInt(f.int(short, 6)))
+		part = f.int(short, 6)
 	}
+	if tat < s.Newest || tat > s.Newest+longestDebt || part >= parts {
+		return fmt.Errorf("%w: at its last charge, its debt was of %d µs and %d parts of %d", ErrDamaged, tat-s.Newest, part, parts)
+	}
+	debt := new(big.Int).Mul(big.NewInt(tat-s.Now), big.NewInt(parts))
+	debt.Add(debt, big.NewInt(part))
 	if debt.Sign() <= 0 {
 		return nil
 	}
@@ -78,8 +92,8 @@ func (s *State) gcra(f fields, _ int64) error {
 	} else {
 		rest.SetInt64(interval) // the unit that leaves first is still there in full
 	}
-	if !units.IsInt64() {
-		return fmt.Errorf("%w: a debt of %v units", ErrDamaged, units)
+	if !units.IsInt64() { // of a limit that no rule can have
+		units.SetInt64(math.MaxInt64)
 	}
 	first := (rest.Int64() + parts - 1) / parts
 	end := tat
@@ -100,6 +114,9 @@ func (s *State) fixed(f fields, window int64) error {
 	}
 	ends := f.int(lua.HeaderBytes, 7)
 	u := Units{Count: f.int(lua.HeaderBytes+7, 6), ChargedUntil: s.Newest, LeavesFrom: ends, LeavesUntil: ends}
+	if u.Count > lua.MaxKeyUnits {
+		return fmt.Errorf("%w: a count of %d", ErrDamaged, u.Count)
+	}
 	if window > 0 {
 		u.ChargedFrom = s.Newest - s.Newest%window
 		u.LeavesFrom, u.LeavesUntil = u.ChargedFrom+window, u.ChargedFrom+window

@@ -2,8 +2,8 @@ package state
 
 import (
 	"fmt"
+	"math"
 	"strconv"
-	"strings"
 
 	"github.com/tierlimit/tierlimit/lua"
 )
@@ -21,8 +21,11 @@ func (s *State) ring(f fields, window int64) error {
 	if err := f.is(slots + capacity*int64(width)); err != nil {
 		return err
 	}
-	if count > capacity || head >= max(1, capacity) {
+	if count > capacity || head >= capacity {
 		return fmt.Errorf("%w: unit %d of %d in a ring of %d", ErrDamaged, head, count, capacity)
+	}
+	if s.Window > lua.LongestWindow || s.Quota > lua.MaxLogUnits || capacity > s.Quota {
+		return fmt.Errorf("%w: a ring of %d for %d units in %d µs", ErrDamaged, capacity, s.Quota, s.Window)
 	}
 	mask := int64(1)<<(8*width) - 1
 	for i := range count {
@@ -53,26 +56,37 @@ type Member struct {
 // DecodeSortedSet is [Decode] for a sliding log that is kept as a sorted set; see lua/log_zset.lua.
 // members are all members of the set, by score.
 func DecodeSortedSet(members []Member, now, window int64) (*State, error) {
-	marks := make(map[string]int64)
 	s := &State{Algorithm: "sliding-log", Encoding: "a sorted set"}
-	units := members[:0:0]
-	for _, m := range members {
-		if name, isMark := strings.CutPrefix(m.Name, "\x00"); isMark && len(m.Name) <= len("\x00longest") {
-			marks[name] = int64(m.Score)
-		} else {
-			units = append(units, m)
+	marks := map[string]*int64{"\x00offset": &s.Offset, "\x00newest": &s.Newest, "\x00longest": &s.Window, "\x00keep": &s.Quota}
+	units := members[min(len(members), len(marks)):]
+	for _, m := range members[:len(members)-len(units)] { // the marks are the first members
+		mark, ok := marks[m.Name]
+		if !ok {
+			break
 		}
+		// All but the offset are stored as negative scores, to lie below all stamps.
+		score := m.Score
+		if mark != &s.Offset {
+			score = math.Abs(score)
+		}
+		if score < 0 || score >= 1<<53 || score != math.Trunc(score) {
+			return nil, fmt.Errorf("%w: it has the number %v", ErrDamaged, m.Score)
+		}
+		*mark = int64(score)
+		delete(marks, m.Name)
 	}
-	if len(marks) != 4 {
+	if len(marks) > 0 {
 		return nil, fmt.Errorf("%w: it is a sorted set of another program, or has lost members", ErrDamaged)
 	}
-	for _, name := range []string{"newest", "longest", "keep"} { // stored as negative scores, to lie below all stamps
-		marks[name] = max(marks[name], -marks[name])
+	if err := s.isSound(); err != nil {
+		return nil, err
 	}
-	s.Offset, s.Newest, s.Window, s.Quota = marks["offset"], marks["newest"], marks["longest"], marks["keep"]
+	if s.Window > lua.LongestWindow || s.Quota > lua.MaxLogZSetUnits || int64(len(units)) > s.Quota {
+		return nil, fmt.Errorf("%w: %d members for %d units in %d µs", ErrDamaged, len(units), s.Quota, s.Window)
+	}
 	s.setNow(now)
 	for _, m := range units {
-		s.logged(int64(m.Score), window)
+		s.logged(int64(max(0, min(m.Score, float64(s.Newest)))), window)
 	}
 	return s, nil
 }

@@ -20,11 +20,16 @@ type Holder struct {
 func (s *State) slots(f fields, _ int64) error {
 	const size = 22
 	s.Algorithm, s.Encoding = "concurrency", "a line for each process"
-	if length := len(f) - lua.HeaderBytes; length == 0 || length%size != 0 {
+	if length := len(f) - lua.HeaderBytes; length == 0 || length%size != 0 || length > lua.MaxHolders*size {
 		return fmt.Errorf("%w: it has %d bytes", ErrDamaged, len(f))
 	}
+	seen := make(map[uint64]bool)
 	for from := lua.HeaderBytes; from < len(f); from += size {
 		h := Holder{ID: uint64(f.int(from, 8)), Until: f.int(from+8, 7), Units: f.int(from+15, 7)}
+		if seen[h.ID] || h.Units < 1 || h.Units > lua.MaxKeyUnits || h.Until > s.Newest+lua.LongestSlot {
+			return fmt.Errorf("%w: process %016x holds %d units until %d µs after the last change", ErrDamaged, h.ID, h.Units, h.Until-s.Newest)
+		}
+		seen[h.ID] = true
 		if h.Until > s.Now {
 			s.Holders = append(s.Holders, h)
 		}

@@ -76,11 +76,22 @@ func Decode(value []byte, now, window int64) (*State, error) {
 	}
 	f := fields(value)
 	s := &State{Bytes: len(value), Newest: f.int(1, 7), Offset: f.int(8, 7)}
+	if err := s.isSound(); err != nil {
+		return nil, err
+	}
 	s.setNow(now)
 	if err := decode(s, f, window); err != nil {
 		return nil, err
 	}
 	return s, nil
+}
+
+// isSound checks the fields that all states have, as the script does before it decides.
+func (s *State) isSound() error {
+	if s.Newest >= lua.EndOfTime || s.Offset > s.Newest {
+		return fmt.Errorf("%w: it was charged at %d µs, on a clock that is %d µs ahead", ErrDamaged, s.Newest, s.Offset)
+	}
+	return nil
 }
 
 // setNow sets the time on the key's own clock, which never goes back.

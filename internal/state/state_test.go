@@ -310,7 +310,7 @@ func TestDamagedParameters(t *testing.T) {
 				check(a < 1 || b < 1 || width < 1 || width > 6, int((a+1)*width), lua.TagCounter, 2, a, 1, width, 6, b, 6, 0)
 			}
 			for head := range int64(3) {
-				check(b > a || head >= max(1, a), int(5*a), lua.TagLog, 6, 1, 5, 1, 4, a, 4, head, 4, b)
+				check(b > a || head >= a, int(5*a), lua.TagLog, 6, 1, 5, 2, 4, a, 4, head, 4, b)
 			}
 		}
 	}
