@@ -381,6 +381,26 @@ func TestStatistics(t *testing.T) {
 	}
 }
 
+// Hits count as near a limit if they are not above it, even if the limit, which the ratio multiplies as a float32,
+// becomes larger thereby. (In envoyproxy/ratelimit the counter jumps by 2^64 then.)
+func TestNearLimitOfLargeLimit(t *testing.T) {
+	server := start(t, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: year, requests_per_unit: 4294967295}}]", "NEAR_LIMIT_RATIO=1")
+	for _, hits := range []uint32{math.MaxUint32 - 5, 10} {
+		request := asking("d k=a")
+		request.HitsAddend = hits
+		ask(t, server.client(t), request)
+	}
+	var b strings.Builder
+	if _, err := server.stats.WriteTo(&b); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"near_limit: 0", "over_limit: 5", "within_limit: 4294967290"} {
+		if !strings.Contains(b.String(), "ratelimit.service.rate_limit.d.k."+want+"\n") {
+			t.Errorf("no %q in\n%s", want, b.String())
+		}
+	}
+}
+
 // A service whose configuration keeps changing keeps a bounded number of names.
 func TestStatisticsOfFormerConfigurations(t *testing.T) {
 	server := start(t, shop)

@@ -182,7 +182,8 @@ func (s *Service) countWhole(a *asked) {
 // below it.
 func (s *Service) count(a *asked, before, after int64) {
 	quota := a.limit.RequestsPerUnit()
-	near := int64(math.Floor(float64(float32(quota) * s.options.NearLimit)))
+	// As a float32, a large limit may be rounded up.
+	near := min(quota, int64(math.Floor(float64(float32(quota)*s.options.NearLimit))))
 	hits := after - before
 	switch {
 	case a.over && before >= quota:
