@@ -39,7 +39,7 @@ func (s *RedisSettings) options(prefix string) (*redis.UniversalOptions, error) 
 	}
 	for _, address := range addresses {
 		if scheme, _, isURL := strings.Cut(address, "://"); isURL {
-			parsed, err := redis.ParseURL(address)
+			parsed, err := parseURL(address)
 			if err != nil {
 				return nil, fmt.Errorf("%w: %sURL cannot be read; write it as HOST:PORT, or like redis://user:password@host:6379/0 (the URL is not shown, because it may contain a password)", ErrInvalidSetting, prefix)
 			}
@@ -64,6 +64,29 @@ func (s *RedisSettings) options(prefix string) (*redis.UniversalOptions, error) 
 		o.TLSConfig = config
 	}
 	return o, nil
+}
+
+// parseURL reads a redis:// URL. Like envoyproxy/ratelimit, it takes the credentials and the database from the
+// parameters username, password and db if they stand nowhere else in the URL, and ignores all other parameters.
+func parseURL(text string) (*redis.Options, error) {
+	u, err := url.Parse(text)
+	if err != nil {
+		return nil, err
+	}
+	if u.Scheme == "unix" { // the path is that of the socket, so only a parameter can say the database
+		return redis.ParseURL(text)
+	}
+	parameters := u.Query()
+	user, password := u.User.Username(), parameters.Get("password")
+	if own, ok := u.User.Password(); ok {
+		password = own
+	}
+	u.User = url.UserPassword(cmp.Or(user, parameters.Get("username")), password)
+	if u.Path == "" || u.Path == "/" {
+		u.Path = "/" + parameters.Get("db")
+	}
+	u.RawQuery = ""
+	return redis.ParseURL(u.String())
 }
 
 // isAddress reports whether text can be dialed: it is host:port or a path. Like the client, it takes text that begins
@@ -93,8 +116,11 @@ func (s *RedisSettings) shown() string { return s.Type + " " + s.shownURL() }
 func (s *RedisSettings) shownURL() string {
 	parts := strings.Split(s.URL, ",")
 	for i, part := range parts {
-		if u, err := url.Parse(part); err == nil && u.Host != "" {
+		scheme, _, isURL := strings.Cut(part, "://")
+		if u, err := url.Parse(part); err == nil && (isURL || u.Host != "") {
 			parts[i] = u.Scheme + "://" + u.Host + u.Path
+		} else if isURL { // a password may stand anywhere in it
+			parts[i] = scheme + "://..."
 		} else if at := strings.LastIndex(part, "@"); at >= 0 {
 			parts[i] = part[at+1:]
 		}

@@ -939,9 +939,12 @@ func TestVariablesOfLogs(t *testing.T) {
 // The address of Redis is shown without passwords, even if it cannot be parsed.
 func TestRedisSettings(t *testing.T) {
 	for url, want := range map[string]string{
-		"127.0.0.1:6379":                       "single 127.0.0.1:6379",
-		"redis://user:secret@127.0.0.1:6379/3": "single redis://127.0.0.1:6379/3",
-		"user:secret@127.0.0.1:6379":           "single 127.0.0.1:6379",
+		"127.0.0.1:6379":                        "single 127.0.0.1:6379",
+		"redis://user:secret@127.0.0.1:6379/3":  "single redis://127.0.0.1:6379/3",
+		"user:secret@127.0.0.1:6379":            "single 127.0.0.1:6379",
+		"redis://127.0.0.1:1/2?password=secret": "single redis://127.0.0.1:1/2",
+		"redis:///?password=secret":             "single redis:///",
+		"unix://user:secret@/tmp/redis?db=1":    "single unix:///tmp/redis",
 	} {
 		s := RedisSettings{Type: "single", URL: url, PoolSize: 1}
 		if got := s.shown(); got != want {
@@ -977,6 +980,39 @@ func TestRedisSettings(t *testing.T) {
 	s = RedisSettings{Type: "sentinel", URL: "mymaster"}
 	if _, err := s.options("REDIS_"); err == nil {
 		t.Error("a master without sentinels")
+	}
+}
+
+// As in envoyproxy/ratelimit, a redis:// URL may have the credentials and the database as parameters, what stands
+// before and behind the host goes before them, and unknown parameters have no effect.
+func TestRedisURLParameters(t *testing.T) {
+	for url, want := range map[string]string{
+		"redis://a:1?password=p@:ss":                        "a:1 :p@:ss 0",
+		"redis://a:1/?username=u&password=word&db=3":        "a:1 u:word 3",
+		"redis://us:er@a:1/2?username=u&password=word&db=3": "a:1 us:er 2",
+		"redis://us@a:1?password=word":                      "a:1 us:word 0",
+		"redis://:er@a:1?username=u":                        "a:1 u:er 0",
+		"rediss://us:e%40r@[::1]:1?protocol=x&foo=bar":      "[::1]:1 us:e@r 0",
+		"unix://us:er@/tmp/redis.sock?db=3":                 "/tmp/redis.sock us:er 3",
+	} {
+		s := RedisSettings{Type: "single", URL: url}
+		o, err := s.options("REDIS_")
+		if err != nil {
+			t.Errorf("%s: %v", url, err)
+			continue
+		}
+		if got := fmt.Sprintf("%s %s:%s %d", o.Addrs[0], o.Username, o.Password, o.DB); got != want {
+			t.Errorf("%s: %s, want %s", url, got, want)
+		}
+	}
+	for _, url := range []string{"redis://a:1?db=x", "redis://a:b?password=secret", "redis://a:b?password=secret,x"} {
+		s := RedisSettings{Type: "sentinel", URL: "m," + url}
+		if _, err := s.options("REDIS_"); err == nil || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%s: %v", url, err)
+		}
+		if shown := s.shown(); strings.Contains(shown, "secret") {
+			t.Error(shown)
+		}
 	}
 }
 
