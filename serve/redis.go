@@ -151,27 +151,29 @@ func (f *RedisTLSFiles) config() (*tls.Config, error) {
 }
 
 // issuedBy returns a function that checks that a certificate of the pool issued the server's certificate. If the pool
-// is nil, the system's trusted certificates are used.
+// is nil, the system's trusted certificates are used. Errors are those of a handshake that checks by itself, because
+// the limiter knows a wrong setting, with which the service does not start, from an outage by them.
 func issuedBy(pool *x509.CertPool) func([][]byte, [][]*x509.Certificate) error {
 	return func(raw [][]byte, _ [][]*x509.Certificate) error {
-		between := x509.NewCertPool()
-		var first *x509.Certificate
-		for i, der := range raw {
+		var all []*x509.Certificate
+		for _, der := range raw {
 			certificate, err := x509.ParseCertificate(der)
 			if err != nil {
 				return err
 			}
-			if i == 0 {
-				first = certificate
-			} else {
-				between.AddCert(certificate)
-			}
+			all = append(all, certificate)
 		}
-		if first == nil {
+		if len(all) == 0 {
 			return fmt.Errorf("tierlimit: Redis presented no certificate")
 		}
-		_, err := first.Verify(x509.VerifyOptions{Roots: pool, Intermediates: between})
-		return err
+		between := x509.NewCertPool()
+		for _, certificate := range all[1:] {
+			between.AddCert(certificate)
+		}
+		if _, err := all[0].Verify(x509.VerifyOptions{Roots: pool, Intermediates: between}); err != nil {
+			return &tls.CertificateVerificationError{UnverifiedCertificates: all, Err: err}
+		}
+		return nil
 	}
 }
 

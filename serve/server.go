@@ -288,7 +288,9 @@ func (s *Server) openRedis(prefix string, where *RedisSettings, options ...tiere
 	limiter, err := tiered.Open(o, options...)
 	if err != nil {
 		variables := prefix + "URL"
-		if errors.Is(err, limit.ErrAuth) {
+		if errors.Is(err, limit.ErrTLS) {
+			variables += ", REDIS_TLS_CACERT, REDIS_TLS_CLIENT_CERT, REDIS_TLS_SKIP_HOSTNAME_VERIFICATION"
+		} else if errors.Is(err, limit.ErrAuth) {
 			variables += ", " + prefix + "AUTH"
 			if where.Type == "sentinel" {
 				variables += ", " + prefix + "SENTINEL_AUTH"

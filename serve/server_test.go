@@ -863,6 +863,7 @@ func TestVariablesOfErrors(t *testing.T) {
 	must(t, locked.Client(t).ConfigSet(t.Context(), "requirepass", "word").Err())
 	file := filepath.Join(t.TempDir(), "server")
 	newAuthority(t).issue(t, file, "127.0.0.1", 1)
+	encrypted := "REDIS_TLS=true REDIS_URL=" + redistest.StartTLS(t).TLSAddr
 	for settings, want := range map[string]string{
 		"GRPC_SERVER_USE_TLS=true GRPC_SERVER_TLS_KEY=/none GRPC_SERVER_TLS_CERT=" + file + ".crt":                                                    "GRPC_SERVER_TLS_KEY",
 		"GRPC_SERVER_USE_TLS=true GRPC_SERVER_TLS_KEY=" + file + ".key GRPC_SERVER_TLS_CERT=" + file + ".crt GRPC_CLIENT_TLS_CACERT=/none":            "GRPC_CLIENT_TLS_CACERT",
@@ -870,18 +871,21 @@ func TestVariablesOfErrors(t *testing.T) {
 		"CONFIG_TYPE=GRPC_XDS_SOTW CONFIG_GRPC_XDS_SERVER_USE_TLS=true CONFIG_GRPC_XDS_SERVER_TLS_CACERT=/none":                                       "CONFIG_GRPC_XDS_SERVER_TLS_CACERT",
 		"CONFIG_TYPE=GRPC_XDS_SOTW CONFIG_GRPC_XDS_SERVER_USE_TLS=true CONFIG_GRPC_XDS_CLIENT_TLS_CERT=/none":                                         "CONFIG_GRPC_XDS_CLIENT_TLS_CERT",
 		"REDIS_URL=127.0.0.1:1 REDIS_TLS=true REDIS_TLS_CACERT=/none":                                                                                 "REDIS_TLS_CACERT",
-		"REDIS_URL=127.0.0.1":                                      `REDIS_URL is "127.0.0.1"`,
-		"REDIS_URL=" + locked.Addr():                               "REDIS_URL, REDIS_AUTH",
-		"CONFIG_TYPE=GRPC_XDS_SOTW CONFIG_GRPC_XDS_SERVER_URL=%zz": "CONFIG_GRPC_XDS_SERVER_URL",
-		"REDIS_URL=127.0.0.1:":                                     "REDIS_URL",
-		"REDIS_URL=127.0.0.1:70000":                                "REDIS_URL",
-		"REDIS_URL=secret@redis":                                   "REDIS_URL",
-		"REDIS_TYPE=sentinel REDIS_URL=mymaster,a:1,b":             "REDIS_URL",
-		"REDIS_TYPE=cluster REDIS_URL=a:1,b":                       "REDIS_URL",
-		"HOST=nowhere.invalid":                                     "HOST, PORT",
-		"GRPC_HOST=nowhere.invalid":                                "GRPC_HOST, GRPC_PORT",
-		"GRPC_UDS=/nowhere/s":                                      "GRPC_UDS",
-		"USE_PROMETHEUS=true PROMETHEUS_ADDR=127.0.0.1x":           "PROMETHEUS_ADDR",
+		"REDIS_URL=127.0.0.1":                            `REDIS_URL is "127.0.0.1"`,
+		"REDIS_URL=" + locked.Addr():                     "REDIS_URL, REDIS_AUTH",
+		encrypted + " REDIS_TLS_CACERT=" + file + ".crt": "REDIS_TLS_CACERT",
+		encrypted + " REDIS_TLS_SKIP_HOSTNAME_VERIFICATION=true REDIS_TLS_CACERT=" + file + ".crt": "REDIS_TLS_CACERT",
+		encrypted + " REDIS_TLS_SKIP_HOSTNAME_VERIFICATION=true":                                   "REDIS_TLS_CACERT",
+		"CONFIG_TYPE=GRPC_XDS_SOTW CONFIG_GRPC_XDS_SERVER_URL=%zz":                                 "CONFIG_GRPC_XDS_SERVER_URL",
+		"REDIS_URL=127.0.0.1:":                           "REDIS_URL",
+		"REDIS_URL=127.0.0.1:70000":                      "REDIS_URL",
+		"REDIS_URL=secret@redis":                         "REDIS_URL",
+		"REDIS_TYPE=sentinel REDIS_URL=mymaster,a:1,b":   "REDIS_URL",
+		"REDIS_TYPE=cluster REDIS_URL=a:1,b":             "REDIS_URL",
+		"HOST=nowhere.invalid":                           "HOST, PORT",
+		"GRPC_HOST=nowhere.invalid":                      "GRPC_HOST, GRPC_PORT",
+		"GRPC_UDS=/nowhere/s":                            "GRPC_UDS",
+		"USE_PROMETHEUS=true PROMETHEUS_ADDR=127.0.0.1x": "PROMETHEUS_ADDR",
 	} {
 		s, _, err := FromEnvironment(append([]string{
 			"HOST=127.0.0.1", "GRPC_HOST=127.0.0.1", "DEBUG_HOST=127.0.0.1", "PORT=0", "GRPC_PORT=0", "DEBUG_PORT=0", "USE_PROMETHEUS=false", "USE_STATSD=false", "RUNTIME_ROOT=" + t.TempDir(),
