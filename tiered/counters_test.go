@@ -7,8 +7,10 @@ import (
 	"time"
 
 	"github.com/tierlimit/tierlimit/internal/inspect"
+	"github.com/tierlimit/tierlimit/internal/outage"
 	"github.com/tierlimit/tierlimit/internal/redistest"
 	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/local/ledger"
 )
 
 // Rules of a file come and go, and the names of a refused file were never in force. Neither the counters nor the
@@ -53,6 +55,27 @@ func TestLaw7NamesWithoutRulesAreForgotten(t *testing.T) {
 	if s := inspect.Of(l).Snapshot(); s.Allowed != 2*names || s.Denied != names {
 		t.Errorf("%d allowed and %d denied, want %d and %d", s.Allowed, s.Denied, 2*names, names)
 	}
+}
+
+// Names of rules that are gone do not share the numbers of rules in use. Otherwise a lost record of one rule would be
+// one of so many names that all rules of the fleet settle.
+func TestLaw11NamesWithoutRulesHaveNoLosses(t *testing.T) {
+	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix())
+	stays := newRule(t, l, "stays", limit.PerHour(10))
+	for i := range 10_000 {
+		if _, err := l.PrepareRule(fmt.Sprint("comes", i), limit.PerHour(10)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	anywhere, now := func(int) bool { return true }, l.shards.Now()
+	redistest.Eventually(t, "only a rule in use has losses", func() bool {
+		runtime.GC()
+		now += int64(time.Hour) // the losses of earlier attempts are over
+		l.ledger.Lost(anywhere, now)
+		l.ledger.Lose(ledger.Debt[*outage.Rule]{Rule: stays.inOutage.Number}, now+1)
+		lost := l.ledger.Lost(anywhere, now)
+		return len(lost) == 1 && lost[0].Rule == "stays"
+	})
 }
 
 // A rule that is not in force is counted for as long as the program uses it, if only for a hold of it.

@@ -124,6 +124,7 @@ func (l *Limiter) describedRule(name string, lim limit.Limit, c ruleConfig) (*Ru
 		Salt:    l.hasher.Salt(fmt.Sprint("ledger ", name, " ", lim.Window())), Terms: l.hasher.Salt(fmt.Sprint("terms ", lim, " ", a)),
 		Number: l.ledger.RuleNumber(name),
 	}
+	runtime.AddCleanup(r, l.ledger.ForgetRule, name) // only then are none of its units left to charge
 	if terms != nil {
 		r.lease = &lease.Rule{Terms: terms, Outage: r.inOutage, ForgetDenial: r.forgetDenial}
 	}

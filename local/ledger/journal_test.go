@@ -203,6 +203,35 @@ func TestLaw11LossesAreOfTheirRules(t *testing.T) {
 	expect("of a number that two have", noon, "one too many", "rule 0", "rule 7", "rule 8")
 }
 
+// Rules that come and go share no numbers with those that stay, so a loss is that of few rules. A name that is used
+// no more is reported for as long as its loss matters to other instances.
+func TestLaw11LossesAreOfRulesInUse(t *testing.T) {
+	l := New[string](1)
+	stays := l.RuleNumber("stays")
+	for i := range 40 * ruleNumbers {
+		name := fmt.Sprint("rule ", i)
+		l.RuleNumber(name)
+		l.RuleNumber(name) // another rule of the name, such as a reload's
+		l.ForgetRule(name)
+		if n := l.RuleNumber("stays"); n != stays {
+			t.Fatalf("number %d, and then %d", stays, n)
+		}
+		l.ForgetRule("stays")
+		l.ForgetRule(name)
+	}
+	l.Lose(Debt[string]{Rule: stays}, noon+minute)
+	if lost := l.Lost(all, noon); !slices.Equal(lost, []Loss{{"stays", noon + minute}}) {
+		t.Fatalf("lost: %v, want only those of the rule that stays", lost)
+	}
+	l.ForgetRule("stays")
+	if lost := l.Lost(all, noon); len(lost) != 1 {
+		t.Errorf("lost: %v, want those of a rule that other instances may still have", lost)
+	}
+	if lost := l.Lost(all, noon+minute); len(lost) != 0 || len(l.rules.named) != 0 {
+		t.Errorf("lost: %v, and %d names are kept after the window", lost, len(l.rules.named))
+	}
+}
+
 // After amnesia, each key is charged again, once, with the units that this instance granted since the time from
 // which Redis has lost data. Units that wait to be charged anyway are part of them.
 func TestForgottenGrantsAreChargedAgainOnce(t *testing.T) {

@@ -78,7 +78,7 @@ func New[O any](keys int) *Ledger[O] {
 	for i := range l.sets {
 		l.sets[i].index = i
 	}
-	l.rules.numbers = make(map[string]uint8)
+	l.rules.named = make(map[string]*namedRule)
 	l.GroupBy(1, func(string) int { return 0 })
 	return l
 }

@@ -27,9 +27,13 @@ func (l *Ledger[O]) Lost(in func(group int) bool, now int64) (lost []Loss) {
 	}
 	l.rules.mu.Lock()
 	defer l.rules.mu.Unlock()
-	for name, number := range l.rules.numbers {
-		if t := min(l.losses.ofRule[number].Load(), until); t > now {
-			lost = append(lost, Loss{name, t})
+	for name, r := range l.rules.named {
+		t := l.losses.ofRule[r.number].Load()
+		switch {
+		case min(t, until) > now:
+			lost = append(lost, Loss{name, min(t, until)})
+		case r.uses == 0 && t <= now:
+			l.rules.forget(name, r)
 		}
 	}
 	return lost
