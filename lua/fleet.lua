@@ -15,8 +15,9 @@
 --            matter (µs)
 --   ARGV     instance; how long it counts (µs; 0 to leave); sequence of this heartbeat,
 --            which only grows; 1 if it has not settled, otherwise 0; the generation to set if there
---            is none; then pairs of a rule for which the instance has lost records, and for
---            how much longer these matter (µs)
+--            is none; the clock from which on nobody has a score from before the clock last stepped back
+--            (µs); then pairs of a rule for which the instance has lost records, and for how much longer
+--            these matter (µs)
 --   reply    clock (µs), number of instances that count now, number of these that have not
 --            settled, generation, the sequence found (-1 if none), and pairs of a rule for which
 --            any instance has lost records, and for how much longer these matter (µs)
@@ -33,6 +34,10 @@
 
 local GENERATION_LIFE = '31622400000' -- ms
 local SEQUENCE_LIFE, LIFE_PER_HEARTBEAT = 86400000, 60000 -- ms
+
+-- A score further ahead than this is from before a step back of the clock. One that is less far ahead ends soon, and
+-- may be that of a version in which instances count for longer.
+local MOST_AHEAD = 120000000 -- µs
 
 local t = redis.call('TIME')
 local now = t[1] * 1000000 + t[2]
@@ -66,6 +71,11 @@ local function count(key, member)
     redis.call('ZREM', key, instance)
   end
   redis.call('ZREMRANGEBYSCORE', key, '-inf', string.format('%.0f', now))
+  -- The clock may have stepped back, by itself or by a failover. The instances that are there have had the time to
+  -- set a new score; one that has ended would count for as long as the step.
+  if now >= tonumber(ARGV[6]) then
+    redis.call('ZREMRANGEBYSCORE', key, string.format('%.0f', now + MOST_AHEAD), '+inf')
+  end
   return redis.call('ZCARD', key)
 end
 
@@ -104,7 +114,7 @@ for rule, till in string.gmatch(text or '', '(%S+) (%d+)\n') do
   lose(rule, tonumber(till))
 end
 if ttl > 0 and sequence > survived then
-  for i = 6, #ARGV, 2 do
+  for i = 7, #ARGV, 2 do
     lose(ARGV[i], now + ARGV[i + 1])
   end
 end

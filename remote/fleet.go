@@ -6,6 +6,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -50,6 +51,10 @@ type place struct {
 	// generation, and answered, which is a Sequence, are those of the newest heartbeat that was answered.
 	generation string
 	answered   int64
+	clock      int64 // of Redis at that heartbeat, in µs; 0: none was answered
+	// renewed is the time on that clock by which every instance has renewed its membership since the clock last
+	// stepped back.
+	renewed int64
 }
 
 func (f *Fleet) newPlace(key string) *place {
@@ -160,10 +165,25 @@ func (p *place) size(heard *Heard, before, now int64, ttl time.Duration) int {
 		p.least, p.until = before, now+ttl.Microseconds()
 	}
 	p.generation, p.answered = heard.Generation, heard.Sequence
+	if p.clock == 0 || heard.Clock < p.clock {
+		p.renewed = heard.Clock + ttl.Microseconds()
+	}
+	p.clock = heard.Clock
 	if now < p.until {
 		return max(1, heard.Size, int(p.least))
 	}
 	return max(1, heard.Size)
+}
+
+// allRenewed returns the time on Redis's clock from which on memberships from before a step back of that clock are
+// those of instances that have ended. If the clock is behind that time, it may just have stepped back.
+func (p *place) allRenewed() int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.clock == 0 {
+		return math.MaxInt64
+	}
+	return max(p.renewed, p.clock)
 }
 
 // IsMoving reports whether a command failed because a slot is moving from one master of a Cluster to another, so
@@ -201,7 +221,7 @@ func (f *Fleet) run(ctx context.Context, to *node, p *place, ttl time.Duration, 
 	heard := Heard{Sequence: f.heartbeats.Add(1)}
 	args := append([]any{"evalsha", fleetSHA, len(p.keys)}, p.keys...)
 	// The proposed generation is new each time: an earlier proposal might be the generation that was lost.
-	args = append(args, f.instance, ttl.Microseconds(), heard.Sequence, unsettled, rand.Text())
+	args = append(args, f.instance, ttl.Microseconds(), heard.Sequence, unsettled, rand.Text(), p.allRenewed())
 	if len(lost) > mostLost {
 		lost = []Loss{{AnyRule, slices.MaxFunc(lost, func(a, b Loss) int { return cmp.Compare(a.For, b.For) }).For}}
 	}

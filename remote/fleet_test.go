@@ -60,6 +60,37 @@ func TestFleetCountsInstances(t *testing.T) {
 	})
 }
 
+// Law 5: when Redis's clock has stepped back, an instance that has ended since its last heartbeat does not count for
+// as long as the step was, and all others count without a break.
+func TestLaw5AnInstanceThatEndedBeforeAStepBack(t *testing.T) {
+	const ttl = 300 * time.Millisecond
+	client, ctx := redistest.Start(t).Client(t), context.Background()
+	a, b, ends := newFleet(t, client, "a", ttl), newFleet(t, client, "b", ttl), newFleet(t, client, "ends", ttl)
+	for _, f := range []*Fleet{a, b, ends} {
+		mustHeartbeat(t, f, f != b)
+	}
+	// To the server it is as if its clock went back by an hour if everything is an hour ahead.
+	for _, key := range []string{a.place.Load().key, a.place.Load().key + ":unsettled"} {
+		for _, member := range client.ZRange(ctx, key, 0, -1).Val() {
+			client.ZIncrBy(ctx, key, float64(time.Hour.Microseconds()), member)
+		}
+		client.Expire(ctx, key, time.Hour)
+	}
+	for _, f := range []*Fleet{a, b} {
+		f.place.Load().clock += time.Hour.Microseconds()
+	}
+	for _, f := range []*Fleet{a, b} {
+		if heard := mustHeartbeat(t, f, f == a); heard.Size != 3 || heard.Unsettled != 2 {
+			t.Errorf("%s heard %+v at once after the step, want all to count", f.instance, heard)
+		}
+	}
+	redistest.Eventually(t, "the instance that has ended counts no more", func() bool {
+		mustHeartbeat(t, b, false)
+		heard := mustHeartbeat(t, a, true)
+		return heard.Size == 2 && heard.Unsettled == 1
+	})
+}
+
 // The generation changes neither with heartbeats nor in an outage in which every membership ends. It changes each
 // time Redis loses its data.
 func TestFleetGenerationIsRedissMemory(t *testing.T) {
