@@ -22,6 +22,7 @@ type counters struct {
 	rules   map[string]*ruleCounters
 	sources map[string]*SourceStats
 	past    past
+	idle    int // the number of names that no rule uses
 }
 
 // past has what was counted under names that are forgotten, so that the sums over all rules do not become smaller.
@@ -105,6 +106,8 @@ func (c *counters) rule(name string, dryRun bool) (*ruleCounters, *decisionCount
 	if r == nil {
 		r = &ruleCounters{name: name}
 		c.rules[name] = r
+	} else if r.uses == 0 {
+		c.idle--
 	}
 	r.uses++
 	decisions := &r.decisions
@@ -117,19 +120,39 @@ func (c *counters) rule(name string, dryRun bool) (*ruleCounters, *decisionCount
 	return r, *decisions
 }
 
+// mostIdle is the number of names without rules that are kept until the next call of [Limiter.Stats].
+const mostIdle = 1000
+
 // forget ends the use of counters by a rule. When no rule uses them any more, their name is forgotten:
 // rules of a file come and go, and a file that is refused may have had any names.
+//
+// It is forgotten by the next call of [Limiter.Stats], which leaves it out. If it came back between two calls and
+// began at zero, a counter would have become smaller without having been away, and an exporter of differences would
+// report a negative number.
 func (c *counters) forget(r *ruleCounters) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if r.uses--; r.uses > 0 {
 		return
 	}
-	delete(c.rules, r.name)
-	allowed, denied := r.total()
-	c.past.allowed += allowed
-	c.past.denied += denied
-	c.past.holds.add(&r.holds)
+	if c.idle++; c.idle > mostIdle { // perhaps nobody reads them
+		c.forgetIdle()
+	}
+}
+
+// forgetIdle forgets the names that no rule uses. mu must be held.
+func (c *counters) forgetIdle() {
+	for name, r := range c.rules {
+		if r.uses > 0 {
+			continue
+		}
+		delete(c.rules, name)
+		allowed, denied := r.total()
+		c.past.allowed += allowed
+		c.past.denied += denied
+		c.past.holds.add(&r.holds)
+	}
+	c.idle = 0
 }
 
 // total returns the number of decisions of all rules so far.

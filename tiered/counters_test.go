@@ -57,6 +57,32 @@ func TestLaw7NamesWithoutRulesAreForgotten(t *testing.T) {
 	}
 }
 
+// A name that comes back continues to count, unless Stats has left it out in the meantime: a counter becomes smaller
+// only after it has been away. Names that nobody reads are bounded.
+func TestNamesThatComeBack(t *testing.T) {
+	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix())
+	first, _ := l.metrics.rule("r", false)
+	l.metrics.forget(first)
+	back, _ := l.metrics.rule("r", false)
+	if back != first {
+		t.Error("a name that came back between two calls of Stats began anew")
+	}
+	l.metrics.forget(back)
+	if rules := l.Stats().Rules; len(rules) != 0 {
+		t.Errorf("Stats has %+v", rules)
+	}
+	if back, _ = l.metrics.rule("r", false); back == first {
+		t.Error("a name that Stats had left out continues")
+	}
+	for i := range 3 * mostIdle {
+		r, _ := l.metrics.rule(fmt.Sprint("r", i), false)
+		l.metrics.forget(r)
+	}
+	if n := len(l.metrics.rules); n > mostIdle+1 {
+		t.Errorf("%d names are kept", n)
+	}
+}
+
 // Names of rules that are gone do not share the numbers of rules in use. Otherwise a lost record of one rule would be
 // one of so many names that all rules of the fleet settle.
 func TestLaw11NamesWithoutRulesHaveNoLosses(t *testing.T) {

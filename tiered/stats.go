@@ -231,6 +231,7 @@ func (l *Limiter) Stats() Stats {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.forgetIdle()
 	s.Holds = c.past.holds
 	for _, name := range slices.Sorted(maps.Keys(c.rules)) {
 		s.Rules = append(s.Rules, c.rules[name].stats(name))
