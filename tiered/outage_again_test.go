@@ -15,7 +15,7 @@ import (
 // not at the first loss.
 func TestLaw11SlotsAreSharedAnewIfRedisHasDecidedAlone(t *testing.T) {
 	t.Parallel()
-	const n, ttl = 100, 2 * time.Second
+	const n, ttl = 100, 2 * time.Second // a busy machine must not miss a renewal
 	server, prefix := redistest.Start(t), redistest.Prefix()
 	ctx := context.Background()
 	start := func() *Rule {
