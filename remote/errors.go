@@ -75,6 +75,9 @@ const maintNotificationsError = "'maint_notifications'"
 // noClusterError is the answer to a Cluster's client from a server that is no node of a Cluster.
 const noClusterError = "This instance has cluster support disabled"
 
+// scriptWrapper is the beginning of errors of scripts before Redis 7.
+const scriptWrapper = "ERR Error running script"
+
 // KindOf returns the kind of an error, which must not be nil.
 func KindOf(err error) Kind {
 	text, fromServer := serverError(err)
@@ -130,22 +133,29 @@ func serverError(err error) (text string, ok bool) {
 	if !ok {
 		return "", false
 	}
-	text = strings.TrimPrefix(redisErr.Error(), "ERR ")
-	if strings.HasPrefix(text, "Error running script") {
+	if text = redisErr.Error(); strings.HasPrefix(text, scriptWrapper) {
 		parts := strings.Split(text, "@user_script:")
 		text = strings.TrimLeft(parts[len(parts)-1], " 0123456789:-")
-		text = strings.TrimPrefix(text, "ERR ")
 	}
-	return text, true
+	return strings.TrimPrefix(text, "ERR "), true
 }
 
-// withoutArguments returns an error without the command's arguments. A server quotes the arguments of a command
-// that it does not know, and they include keys, which must not be logged.
-func withoutArguments(err error) error {
-	if text, _ := serverError(err); text != "" {
-		if told, _, quotes := strings.Cut(text, ", with args beginning with"); quotes {
-			return refusal(told)
-		}
+// readable returns an error of a command as logs and people should see it.
+//
+// A server quotes the arguments of a command that it does not know, and they include keys, which must not be logged.
+// Before Redis 7, an error of a command within a script is at the end of an error about the script. It is returned
+// without that, as newer servers return it, if it says something about the server. Otherwise the script is to blame,
+// and where in the script it happened must not be lost.
+func readable(err error) error {
+	text, _ := serverError(err)
+	if text == "" {
+		return err
+	}
+	if told, _, quotes := strings.Cut(text, ", with args beginning with"); quotes {
+		return refusal(told)
+	}
+	if strings.HasPrefix(err.Error(), scriptWrapper) && KindOf(err) != Other {
+		return refusal(text)
 	}
 	return err
 }

@@ -82,6 +82,27 @@ func TestKindOf(t *testing.T) {
 	}
 }
 
+// What logs and people see of an error has no keys in it, and begins with what is wrong.
+func TestReadable(t *testing.T) {
+	const inScript = "ERR Error running script (call to f_6b1bf486): @user_script:148: "
+	for err, want := range map[error]string{
+		serverSays("ERR unknown command `evalsha`, with args beginning with: `6b1bf486` `1` `tl:{user 17}:search`"): "unknown command `evalsha`",
+
+		serverSays(inScript + "@user_script: 148: -OOM command not allowed when used memory > 'maxmemory'."): "OOM command not allowed when used memory > 'maxmemory'.",
+		serverSays(inScript + "attempt to index a nil value"):                                                inScript + "attempt to index a nil value",
+		serverSays("OOM command not allowed"):                                                                "OOM command not allowed",
+		io.EOF:                                                                                               "EOF",
+	} {
+		got := readable(err)
+		if got.Error() != want || KindOf(got) != KindOf(err) || MayHaveRun(got) != MayHaveRun(err) {
+			t.Errorf("%v: %v, want %s", err, got, want)
+		}
+	}
+	if readable(nil) != nil {
+		t.Error("an error")
+	}
+}
+
 // Law 6: errors that waiting does not fix say what to do. Misconfigured leaves other errors to the breaker.
 func TestMisconfigured(t *testing.T) {
 	for err, want := range map[error]struct {

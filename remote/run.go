@@ -188,7 +188,7 @@ func (r *run) replies(entries int) ([]Reply, error) {
 // read puts the part's replies into their places. If the part failed, each reply has its error.
 func (p *part) read(replies []Reply) error {
 	own := make([]Reply, len(p.entries))
-	err := withoutArguments(p.cmd.Err())
+	err := readable(p.cmd.Err())
 	if err == nil {
 		err = decode(p.cmd.Val(), p.entries, own)
 	}
