@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/tierlimit/tierlimit/internal/regularfile"
@@ -37,16 +38,16 @@ const (
 
 // readDir reads all files of a directory and of its subdirectories. It follows links, as Kubernetes
 // makes them for the files of a ConfigMap. It skips names that begin with "..", which are the targets
-// of such links.
+// of such links, and links to directories that it reads anyway, such as one to the current of several.
 func readDir(dir string, ignoreDotFiles bool) ([]config.File, error) {
-	r := reading{root: dir, ignoreDotFiles: ignoreDotFiles}
+	r := reading{dir: dir, root: dir, ignoreDotFiles: ignoreDotFiles}
 	err := r.read(dir, 0)
 	return r.files, err
 }
 
 // readConfig reads the configuration files. The directory may be missing if there are files beside it.
 func (s *Settings) readConfig() ([]config.File, error) {
-	r := reading{root: s.ConfigDir, ignoreDotFiles: s.IgnoreDotFiles}
+	r := reading{dir: s.ConfigDir, root: s.ConfigDir, ignoreDotFiles: s.IgnoreDotFiles}
 	err := r.read(s.ConfigDir, 0)
 	if _, statErr := os.Stat(s.ConfigDir); !s.ConfigBeside || err != nil && !errors.Is(statErr, fs.ErrNotExist) {
 		return r.files, err
@@ -68,7 +69,8 @@ func (s *Settings) readConfig() ([]config.File, error) {
 }
 
 type reading struct {
-	root           string
+	dir            string // is read with its subdirectories
+	root           string // the names of files are relative to it
 	ignoreDotFiles bool
 	files          []config.File
 }
@@ -83,7 +85,7 @@ func (r *reading) read(dir string, depth int) error {
 	}
 	for _, entry := range entries {
 		name := entry.Name()
-		if strings.HasPrefix(name, "..") || r.ignoreDotFiles && strings.HasPrefix(name, ".") {
+		if r.isSkipped(name) {
 			continue
 		}
 		if err := r.readEntry(filepath.Join(dir, name), depth); err != nil {
@@ -91,6 +93,32 @@ func (r *reading) read(dir string, depth int) error {
 		}
 	}
 	return nil
+}
+
+func (r *reading) isSkipped(name string) bool {
+	return strings.HasPrefix(name, "..") || r.ignoreDotFiles && strings.HasPrefix(name, ".")
+}
+
+// isReadAnyway reports whether a directory is reached by a link, and is read without it, too. To read it twice would
+// make its domains duplicates.
+func (r *reading) isReadAnyway(path string) bool {
+	info, err := os.Lstat(path)
+	if err != nil || info.Mode()&fs.ModeSymlink == 0 {
+		return false
+	}
+	dir, err := filepath.EvalSymlinks(r.dir)
+	if err != nil {
+		return false
+	}
+	target, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return false
+	}
+	relative, err := filepath.Rel(dir, target)
+	if err != nil || !filepath.IsLocal(relative) {
+		return false
+	}
+	return relative == "." || !slices.ContainsFunc(strings.Split(relative, string(filepath.Separator)), r.isSkipped)
 }
 
 // readEntry reads a file or directory. Depth is that of the directory that holds it.
@@ -101,6 +129,8 @@ func (r *reading) readEntry(path string, depth int) error {
 		return nil
 	case err != nil:
 		return err
+	case info.IsDir() && r.isReadAnyway(path):
+		return nil
 	case info.IsDir():
 		return r.read(path, depth+1)
 	case !info.Mode().IsRegular():

@@ -278,6 +278,35 @@ func TestFilesBesideTheDirectory(t *testing.T) {
 	}
 }
 
+// Links to directories are followed, as in a ConfigMap with paths, but no directory is read twice: its domains would
+// be duplicates, and a link to a directory above would never end.
+func TestLinkedDirectories(t *testing.T) {
+	root := t.TempDir()
+	dir := filepath.Join(root, "config")
+	for _, name := range []string{"config/releases/v1/a.yaml", "config/..data/sub/b.yaml", "config/.git/c.yaml", "elsewhere/d.yaml"} {
+		must(t, os.MkdirAll(filepath.Dir(filepath.Join(root, name)), 0o700))
+		must(t, os.WriteFile(filepath.Join(root, name), nil, 0o600))
+	}
+	for link, target := range map[string]string{
+		"current": "releases/v1", "again": ".", "sub": "..data/sub", "hidden": ".git", "linked": "../elsewhere",
+	} {
+		must(t, os.Symlink(target, filepath.Join(dir, link)))
+	}
+	for ignoreDotFiles, want := range map[bool]string{
+		false: ".git/c.yaml linked/d.yaml releases/v1/a.yaml sub/b.yaml",
+		true:  "hidden/c.yaml linked/d.yaml releases/v1/a.yaml sub/b.yaml",
+	} {
+		files, err := readDir(dir, ignoreDotFiles)
+		names := ""
+		for _, f := range files {
+			names += " " + f.Name
+		}
+		if err != nil || names != " "+want {
+			t.Errorf("%q, want %q (%v)", names, want, err)
+		}
+	}
+}
+
 func must(t testing.TB, err error) {
 	t.Helper()
 	if err != nil {
