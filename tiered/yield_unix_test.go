@@ -71,7 +71,7 @@ func TestLaw7DeniedCallersDoNotDelayTrips(t *testing.T) {
 		t.Logf("%d of %d that asked Redis missed it, want none, or a few if the machine paused; %d were denied in memory; this process had %.2f of the processors",
 			missed, missed+byRedis, inMemory, got)
 		switch {
-		case got > enough:
+		case got > enough && (missed > byRedis/10 || attempt == attempts): // a pause of the machine makes a few miss
 			t.FailNow()
 		case attempt == attempts: // other processes used the processors each time; see the test above
 			return
