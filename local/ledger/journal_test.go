@@ -210,7 +210,9 @@ func TestLaw11LossesAreOfRulesInUse(t *testing.T) {
 	stays := l.RuleNumber("stays")
 	for i := range 40 * ruleNumbers {
 		name := fmt.Sprint("rule ", i)
-		l.RuleNumber(name)
+		if n := l.RuleNumber(name); n == stays {
+			t.Fatalf("rule %d shares a number with the only other one", i)
+		}
 		l.RuleNumber(name) // another rule of the name, such as a reload's
 		l.ForgetRule(name)
 		if n := l.RuleNumber("stays"); n != stays {
