@@ -2,7 +2,6 @@ package livepage
 
 import (
 	"context"
-	"fmt"
 	"io"
 	"net/http"
 	"path"
@@ -13,7 +12,6 @@ import (
 	"github.com/tierlimit/tierlimit/internal/inspect"
 	"github.com/tierlimit/tierlimit/internal/live"
 	"github.com/tierlimit/tierlimit/internal/option"
-	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
@@ -70,13 +68,8 @@ func HottestKeys() Option {
 // memory either.
 func HashKeys(secret []byte) Option {
 	secret = append([]byte(nil), secret...)
-	return func(p *Page) error {
-		if len(secret) < 16 {
-			return fmt.Errorf("%w: the secret for hashing keys has %d bytes, must have at least 16", limit.ErrInvalidOption, len(secret))
-		}
-		p.name = hashedWith(secret)
-		return nil
-	}
+	return option.Set(func(p *Page) { p.name = hashedWith(secret) },
+		len(secret) >= 16, "the secret for hashing keys has %d bytes, must have at least 16", len(secret))
 }
 
 // AllowReset adds a button with which anyone who can open the page can reset a key, as if it had never
@@ -98,7 +91,7 @@ func AllowReset() Option {
 func Hosts(names ...string) Option {
 	return func(p *Page) (err error) {
 		if p.hosts, err = live.NewHosts(names...); err != nil {
-			return fmt.Errorf("%w: %w", limit.ErrInvalidOption, err)
+			return option.Invalid("%w", err)
 		}
 		return nil
 	}
@@ -128,7 +121,7 @@ func New(limiter *tiered.Limiter, options ...Option) (*Page, error) {
 		p.hottest.name = p.name
 		stop, ok := p.inside.Watch(p.hottest.watch)
 		if !ok {
-			return nil, fmt.Errorf("%w: another page of this limiter already finds its hottest keys", limit.ErrInvalidOption)
+			return nil, option.Invalid("another page of this limiter already finds its hottest keys")
 		}
 		p.stopWatch = stop
 	}
