@@ -13,7 +13,7 @@ func TestConcurrentLimits(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := f.rules[0]
-	if r.limit.limit != limit.Concurrent(10) || r.plans["large"].limit != limit.Concurrent(50) || len(r.options) != 1 {
+	if r.limit.value != limit.Concurrent(10) || r.plans["large"].value != limit.Concurrent(50) || len(r.options) != 1 {
 		t.Errorf("%+v", r)
 	}
 	for text, want := range map[string]string{

@@ -31,7 +31,7 @@ func FuzzRead(f *testing.F) {
 					t.Errorf("rule %q comes twice", s.name)
 				}
 				seen[s.name] = true
-				if err := s.limit.limit.Validate(); err != nil {
+				if err := s.limit.value.Validate(); err != nil {
 					t.Error(err)
 				}
 			}

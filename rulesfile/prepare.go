@@ -14,9 +14,9 @@ import (
 func (r *Rules) prepare(s *spec, f *file, p *problems) (*terms, error) {
 	options := make([]tiered.RuleOption, len(s.options))
 	for i, o := range s.options {
-		options[i] = o.option
+		options[i] = o.value
 	}
-	rule, err := r.limiter.PrepareRule(s.name, s.limit.limit, options...)
+	rule, err := r.limiter.PrepareRule(s.name, s.limit.value, options...)
 	if err != nil {
 		if !errors.Is(err, limit.ErrClosed) {
 			p.add(r.culprit(s), err)
@@ -28,13 +28,13 @@ func (r *Rules) prepare(s *spec, f *file, p *problems) (*terms, error) {
 		t.plans[name] = withLimit(rule, s.plans[name], p)
 	}
 	for key, plan := range f.keys {
-		if rule := t.plans[plan.name]; rule != nil {
+		if rule := t.plans[plan.value]; rule != nil {
 			t.keys[key] = rule
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(s.keys)) {
-		if k := s.keys[key]; k.plan.name != "" {
-			t.keys[key] = t.plans[k.plan.name]
+		if k := s.keys[key]; k.plan.value != "" {
+			t.keys[key] = t.plans[k.plan.value]
 		} else {
 			t.keys[key] = withLimit(rule, k.limit, p)
 		}
@@ -42,12 +42,12 @@ func (r *Rules) prepare(s *spec, f *file, p *problems) (*terms, error) {
 	return t, nil
 }
 
-func withLimit(rule *tiered.Rule, l placedLimit, p *problems) *tiered.Rule {
-	if !sameCalls(rule.Limit(), l.limit) {
-		p.addf(l.at, "%v cannot be the limit of a plan or key of rule %q, whose limit is %v: "+notTheSameCalls, l.limit, rule.Name(), rule.Limit())
+func withLimit(rule *tiered.Rule, l placed[limit.Limit], p *problems) *tiered.Rule {
+	if !sameCalls(rule.Limit(), l.value) {
+		p.addf(l.at, "%v cannot be the limit of a plan or key of rule %q, whose limit is %v: "+notTheSameCalls, l.value, rule.Name(), rule.Limit())
 		return nil
 	}
-	other, err := rule.WithLimit(l.limit)
+	other, err := rule.WithLimit(l.value)
 	if err != nil {
 		p.add(l.at, err)
 	}
@@ -64,14 +64,14 @@ const notTheSameCalls = "units of a concurrency limit are given back, those of o
 // if it refuses only a combination.
 func (r *Rules) culprit(s *spec) place {
 	plain := limit.PerMinute(1)
-	if s.limit.limit.IsConcurrent() {
+	if s.limit.value.IsConcurrent() {
 		plain = limit.Concurrent(1) // a limit with a window refuses slot_ttl, which is no mistake here
 	}
 	if _, err := r.limiter.PrepareRule(s.name, plain); err != nil {
 		return s.at // the name
 	}
 	for _, o := range s.options {
-		if _, err := r.limiter.PrepareRule(s.name, plain, o.option); err != nil {
+		if _, err := r.limiter.PrepareRule(s.name, plain, o.value); err != nil {
 			return o.at
 		}
 	}

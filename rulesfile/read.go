@@ -18,7 +18,7 @@ import (
 type file struct {
 	at    place // of the field rules
 	rules []*spec
-	keys  map[string]planOf // the plan of a key, in all rules that have a plan of that name
+	keys  map[string]placed[string] // the plan of a key, in all rules that have a plan of that name
 }
 
 // place returns the place of a rule.
@@ -35,33 +35,22 @@ func (f *file) place(rule string) place {
 type spec struct {
 	name    string
 	at      place
-	limit   placedLimit
-	options []placedOption
-	plans   map[string]placedLimit
+	limit   placed[limit.Limit]
+	options []placed[tiered.RuleOption] // the settings other than the limit
+	plans   map[string]placed[limit.Limit]
 	keys    map[string]keyTerms
 }
 
-type placedLimit struct {
+// placed is a value, and the place where the file says it.
+type placed[T any] struct {
 	at    place
-	limit limit.Limit
-}
-
-// placedOption is a setting of a rule other than its limit.
-type placedOption struct {
-	at     place
-	option tiered.RuleOption
-}
-
-// planOf is the name of a key's plan, and the place where the file says it.
-type planOf struct {
-	at   place
-	name string
+	value T
 }
 
 // keyTerms are what applies to a key: a plan, or a limit of its own.
 type keyTerms struct {
-	plan  planOf // its name is "" if the key has a limit of its own
-	limit placedLimit
+	plan  placed[string] // its name is "" if the key has a limit of its own
+	limit placed[limit.Limit]
 }
 
 // read parses a file's text. Its error is one or more [Problem]s.
@@ -95,10 +84,10 @@ func (f *file) readTop(body ast.Node, p *problems) {
 				p.addf(top.at, "rules contains no rule")
 			}
 		case "keys":
-			f.keys = make(map[string]planOf)
+			f.keys = make(map[string]placed[string])
 			for _, k := range p.fields(top.value, "keys") {
 				if text, ok := p.text(ofAKey(k), "the name of a plan"); ok {
-					f.keys[k.name] = planOf{at(k.value), text}
+					f.keys[k.name] = placed[string]{at(k.value), text}
 				}
 			}
 		default:
@@ -113,7 +102,7 @@ func (f *file) readTop(body ast.Node, p *problems) {
 func readRule(r field, p *problems) *spec {
 	s := &spec{name: r.name, at: r.at}
 	option := func(f field, o tiered.RuleOption) {
-		s.options = append(s.options, placedOption{at(f.value), o})
+		s.options = append(s.options, placed[tiered.RuleOption]{at(f.value), o})
 	}
 	fields := p.fields(r.value, "rule "+strconv.Quote(r.name))
 	for _, f := range fields {
@@ -135,9 +124,9 @@ func readRule(r field, p *problems) *spec {
 		case "need":
 			option(f, tiered.Need(p.need(f)))
 		case "outage":
-			option(f, tiered.OnOutage(p.outage(f)))
+			option(f, tiered.OnOutage(choice(p, f, "approximate, allow or deny", outagePolicies)))
 		case "unsettled":
-			option(f, tiered.Unsettled(p.unsettled(f)))
+			option(f, tiered.Unsettled(choice(p, f, "keep or give_back", unsettledPolicies)))
 		case "hold":
 			option(f, tiered.HoldLife(p.duration(f, "how long a hold lasts, like 90s")))
 		case "remember":
@@ -153,7 +142,7 @@ func readRule(r field, p *problems) *spec {
 		case "shadow":
 			option(f, tiered.Shadow(p.number(f, "the part of the keys to compare with the exact log, above 0 and up to 1 (for a rule that never denies say dry_run: true)")))
 		case "plans":
-			s.plans = make(map[string]placedLimit)
+			s.plans = make(map[string]placed[limit.Limit])
 			for _, f := range p.fields(f.value, "plans") {
 				if strings.Contains(f.name, "/") {
 					p.addf(f.at, "the name of plan %q contains \"/\", which only limits may contain", f.name)
@@ -185,17 +174,22 @@ func named(fields []field, name string) bool {
 	return slices.ContainsFunc(fields, func(f field) bool { return f.name == name })
 }
 
+var (
+	outagePolicies    = map[string]tiered.OutagePolicy{"approximate": tiered.Approximate, "allow": tiered.Allow, "deny": tiered.Deny}
+	unsettledPolicies = map[string]tiered.UnsettledPolicy{"keep": tiered.Keep, "give_back": tiered.GiveBack}
+)
+
 func (p *problems) unknown(f field, known ...string) {
 	p.addf(f.at, "unknown field %q, must be one of %s", f.name, strings.Join(known, ", "))
 }
 
 const likeLimit = "a limit like 60/1m, 1000/1h,burst=50 or 5000/month@Europe/Berlin"
 
-func (p *problems) limit(f field) placedLimit {
-	l := placedLimit{at: at(f.value)}
+func (p *problems) limit(f field) placed[limit.Limit] {
+	l := placed[limit.Limit]{at: at(f.value)}
 	if text, ok := p.text(f, likeLimit); ok {
 		var err error
-		if l.limit, err = limit.Parse(text); err != nil {
+		if l.value, err = limit.Parse(text); err != nil {
 			p.add(l.at, err)
 		}
 	}
@@ -203,10 +197,10 @@ func (p *problems) limit(f field) placedLimit {
 }
 
 // concurrent reads a limit of limit.Concurrent.
-func (p *problems) concurrent(f field) placedLimit {
+func (p *problems) concurrent(f field) placed[limit.Limit] {
 	n, ok := p.whole(f, "how many units may be held at the same time, like 10")
-	l := placedLimit{at: at(f.value), limit: limit.Concurrent(n)}
-	if err := l.limit.Validate(); ok && err != nil {
+	l := placed[limit.Limit]{at(f.value), limit.Concurrent(n)}
+	if err := l.value.Validate(); ok && err != nil {
 		p.add(l.at, err)
 	}
 	return l
@@ -222,7 +216,7 @@ func (p *problems) terms(f field) keyTerms {
 	case strings.Contains(text, "/"):
 		return keyTerms{limit: p.limit(f)}
 	}
-	return keyTerms{plan: planOf{at(f.value), text}}
+	return keyTerms{plan: placed[string]{at(f.value), text}}
 }
 
 // ofAKey returns a key's field without the key. Problems that name the field are logged, and keys must
@@ -232,28 +226,14 @@ func ofAKey(f field) field {
 	return f
 }
 
-func (p *problems) outage(f field) tiered.OutagePolicy {
-	policies := []tiered.OutagePolicy{tiered.Approximate, tiered.Allow, tiered.Deny}
-	if text, ok := plain(f.value); ok {
-		for _, policy := range policies {
-			if policy.String() == text {
-				return policy
-			}
-		}
+// choice reads one of a few words. If it is none of them, the value is the zero value of T.
+func choice[T any](p *problems, f field, like string, values map[string]T) T {
+	text, _ := plain(f.value)
+	value, ok := values[text]
+	if !ok {
+		p.unlike(f.value, f.name, like)
 	}
-	p.unlike(f.value, f.name, "approximate, allow or deny")
-	return tiered.Approximate
-}
-
-func (p *problems) unsettled(f field) tiered.UnsettledPolicy {
-	switch text, _ := plain(f.value); text {
-	case "keep":
-		return tiered.Keep
-	case "give_back":
-		return tiered.GiveBack
-	}
-	p.unlike(f.value, f.name, "keep or give_back")
-	return tiered.Keep
+	return value
 }
 
 func (p *problems) boolean(f field) bool {
@@ -322,14 +302,14 @@ func (f *file) checkPlans(p *problems) {
 		}
 		for _, key := range slices.Sorted(maps.Keys(s.keys)) {
 			plan := s.keys[key].plan
-			if _, ok := s.plans[plan.name]; plan.name != "" && !ok {
-				p.addf(plan.at, "rule %q has no plan %q", s.name, plan.name)
+			if _, ok := s.plans[plan.value]; plan.value != "" && !ok {
+				p.addf(plan.at, "rule %q has no plan %q", s.name, plan.value)
 			}
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(f.keys)) {
-		if plan := f.keys[key]; !anywhere[plan.name] {
-			p.addf(plan.at, "no rule has a plan %q", plan.name)
+		if plan := f.keys[key]; !anywhere[plan.value] {
+			p.addf(plan.at, "no rule has a plan %q", plan.value)
 		}
 	}
 }
