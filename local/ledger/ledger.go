@@ -146,19 +146,19 @@ func (l *Ledger[O]) take(a *Account[O], o Outage, now, least, most int64, journa
 		fresh = l.newRecord(a)
 		owed = l.overflow(set).made[fresh.size%sizeClasses]
 	}
-	quota := r.share(o, a.terms(), now)
+	share := r.share(o, a.Window, a.Quota, now)
 	newest := r.advance(length, now)
 	used := r.used(newest, length, now)
-	reached := o.reached(quota, a.Window, now)
+	reached := o.reached(share, a.Window, now)
 	owed = owed.at(now)
 	// One unit stays free, so that no key is denied everything because of other keys.
 	unrecorded := min(owed.units, reached-1)
 	free := max(0, reached-used-unrecorded)
 	switch {
-	case least > quota:
-		return Grant{Free: free, RetryAfter: a.Window} // it cannot fit while the quota is so small
+	case least > share:
+		return Grant{Free: free, RetryAfter: a.Window} // it cannot fit while the share is so small
 	case least > free:
-		wait := max(r.wait(newest, length, now, quota-least), o.reaches(used+least, quota, a.Window, now))
+		wait := max(r.wait(newest, length, now, share-least), o.reaches(used+least, share, a.Window, now))
 		if unrecorded > 0 {
 			wait = max(wait, time.Duration(owed.over()-now))
 		}
@@ -172,7 +172,7 @@ func (l *Ledger[O]) take(a *Account[O], o Outage, now, least, most int64, journa
 		}
 		r.add(newest, granted)
 		if journaled {
-			r.spend(o, a.terms(), now, granted)
+			r.spend(o, a.Window, a.Quota, now, granted)
 		}
 		if journaled && !a.Charged {
 			l.journalAdd(set, i, a, now, newest, granted)
@@ -267,7 +267,7 @@ func (s *ledgerSet) find(hash uint64) int {
 }
 
 func (l *Ledger[O]) newRecord(a *Account[O]) record {
-	return record{hash: a.Hash, size: recordSize(a.terms()), generation: uint8(l.generation.Load()), frozen: true}
+	return record{hash: a.Hash, size: recordSize(a.Window, a.Quota), generation: uint8(l.generation.Load()), frozen: true}
 }
 
 // place stores a record in place of the record of least weight. It evicts only records of the new

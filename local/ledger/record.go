@@ -42,17 +42,9 @@ type record struct {
 	frozen     bool
 }
 
-// terms are the facts about its limit that a record needs.
-type terms struct {
-	window time.Duration
-	quota  int64 // of the whole fleet
-}
-
-func (a *Account[O]) terms() terms { return terms{a.Window, a.Quota} }
-
-// recordSize returns the sum of the logarithms of a limit's quota and window, for weight.
-func recordSize(t terms) uint8 {
-	return uint8(bits.Len64(uint64(t.quota)) + bits.Len64(uint64(t.window)))
+// recordSize returns the sum of the logarithms of a limit's window and quota, for weight.
+func recordSize(window time.Duration, quota int64) uint8 {
+	return uint8(bits.Len64(uint64(window)) + bits.Len64(uint64(quota)))
 }
 
 // weight measures what would be lost with the record: its units as a part of the quota, times their

@@ -108,41 +108,41 @@ func (r *record) age(window time.Duration, at int64) float64 {
 }
 
 // share returns this instance's part of the limit. In an outage, the first call fixes it.
-func (r *record) share(o Outage, t terms, now int64) int64 {
+func (r *record) share(o Outage, window time.Duration, quota, now int64) int64 {
 	if o.Number == 0 {
-		return r.shareAt(o, t, now)
+		return r.shareAt(o, window, quota, now)
 	}
 	if !r.frozen || r.at != o.Number {
-		share := r.shareAt(o, t, o.Cut)
-		r.part, r.at, r.frozen = partOf(share, t.quota), o.Number, true
+		share := r.shareAt(o, window, quota, o.Cut)
+		r.part, r.at, r.frozen = partOf(share, quota), o.Number, true
 	}
-	return shareOf(r.part, t.quota)
+	return shareOf(r.part, quota)
 }
 
 // shareAt returns the share as of a moment.
-func (r *record) shareAt(o Outage, t terms, at int64) int64 {
-	length := subWindow(t.window)
+func (r *record) shareAt(o Outage, window time.Duration, quota, at int64) int64 {
+	length := subWindow(window)
 	fleet := int64(max(1, o.Fleet))
 	own := r.used(r.advance(length, at), length, at)
 	switch {
 	case own == 0 || r.frozen && r.at == 0:
-		return max(1, t.quota/fleet) // Redis has said nothing about the key yet
+		return max(1, quota/fleet) // Redis has said nothing about the key yet
 	case r.frozen:
-		return max(own, min(shareOf(r.part, t.quota), t.quota/fleet))
+		return max(own, min(shareOf(r.part, quota), quota/fleet))
 	}
-	free := float64(r.part) / wholePart * float64(t.quota) / float64(fleet) * r.fresh(t.window, at)
-	return min(t.quota, own+int64(free+0.5))
+	free := float64(r.part) / wholePart * float64(quota) / float64(fleet) * r.fresh(window, at)
+	return min(quota, own+int64(free+0.5))
 }
 
 // spend subtracts units from the free part that were granted here while Redis decides but did not answer
 // in time. From now on they are own grants, which raise the share. Without the subtraction, each grant
 // would make room for the next one.
-func (r *record) spend(o Outage, t terms, now, units int64) {
+func (r *record) spend(o Outage, window time.Duration, quota, now, units int64) {
 	if r.frozen {
 		return // the share is fixed
 	}
-	parts := float64(units) * float64(max(1, o.Fleet)) / float64(t.quota) * wholePart
-	if left := r.fresh(t.window, now); parts < float64(r.part)*left {
+	parts := float64(units) * float64(max(1, o.Fleet)) / float64(quota) * wholePart
+	if left := r.fresh(window, now); parts < float64(r.part)*left {
 		r.part -= uint16(math.Ceil(parts / left))
 	} else {
 		r.part = 0
