@@ -74,7 +74,6 @@ func (s *Statement[O]) Answered(now, till, known, free int64) {
 		h.kept.Store(false)
 	}
 	h.extend(now, till)
-	h.lapse(now)
 	if h.changes == s.changes {
 		h.doubt = false
 		close(h.over)
