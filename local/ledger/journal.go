@@ -136,7 +136,7 @@ func (l *Ledger[O]) journalAdd(set *ledgerSet, i int, a *Account[O], at, index, 
 	}
 	if l.lineAt(set, i, index) == nil {
 		*e = line[O]{key: strings.Clone(a.Key), group: int32(l.groups.of(a.Key)), window: a.Window, newest: index, first: at}
-		l.countLine(e, 1)
+		l.countLines(int(e.group), 1)
 	}
 	e.owner = a.Owner
 	l.journalMore(e, index, units)
@@ -145,9 +145,17 @@ func (l *Ledger[O]) journalAdd(set *ledgerSet, i int, a *Account[O], at, index, 
 // journalMore adds more units to a line.
 func (l *Ledger[O]) journalMore(e *line[O], index, units int64) {
 	was := e.units
-	e.advance(index)
 	e.add(index, units)
 	l.journal.units.Add(e.units - was)
+}
+
+// drop takes units off a line, which have been subtracted from its counts. A line without units is free.
+func (l *Ledger[O]) drop(e *line[O], units int64) {
+	e.units -= units
+	l.journal.units.Add(-units)
+	if e.units == 0 {
+		l.countLines(int(e.group), -1)
+	}
 }
 
 // journalRemove takes up to n units of sub-window index out of a line, and returns how many it took.
@@ -160,11 +168,7 @@ func (l *Ledger[O]) journalRemove(set *ledgerSet, i int, newest, index, n int64)
 	count := &e.counts[index%ledgerCounts]
 	removed = min(n, int64(*count))
 	*count -= uint32(removed)
-	e.units -= removed
-	l.journal.units.Add(-removed)
-	if e.units == 0 {
-		l.countLine(e, -1)
-	}
+	l.drop(e, removed)
 	return removed
 }
 
@@ -183,11 +187,7 @@ func (l *Ledger[O]) lineAt(set *ledgerSet, i int, index int64) *line[O] {
 	if e == nil {
 		return nil
 	}
-	was := e.units
-	e.advance(index)
-	l.journal.units.Add(e.units - was)
-	if e.units == 0 {
-		l.countLine(e, -1)
+	if l.drop(e, e.advance(index)); e.units == 0 {
 		return nil
 	}
 	return e
@@ -195,13 +195,10 @@ func (l *Ledger[O]) lineAt(set *ledgerSet, i int, index int64) *line[O] {
 
 func (l *Ledger[O]) clearLine(set *ledgerSet, i int) {
 	if e := l.line(set, i); e != nil {
-		l.journal.units.Add(-e.units)
-		l.countLine(e, -1)
+		l.drop(e, e.units)
 		*e = line[O]{}
 	}
 }
-
-func (l *Ledger[O]) countLine(e *line[O], n int64) { l.countLines(int(e.group), n) }
 
 func (l *Ledger[O]) countLines(group int, n int64) {
 	l.journal.lines.Add(n)
@@ -307,13 +304,15 @@ func (l *Ledger[O]) unchargedOf(set *ledgerSet, in func(int) bool, debts []Debt[
 	return debts
 }
 
-// advance clears the sub-windows that have left the window when index is the newest sub-window.
-func (e *line[O]) advance(index int64) {
+// advance clears the sub-windows that have left the window when index is the newest sub-window, and returns the
+// number of their units.
+func (e *line[O]) advance(index int64) (gone int64) {
 	for i := max(e.newest, index-ledgerCounts) + 1; i <= index; i++ {
-		e.units -= int64(e.counts[i%ledgerCounts])
+		gone += int64(e.counts[i%ledgerCounts])
 		e.counts[i%ledgerCounts] = 0
 	}
 	e.newest = max(e.newest, index)
+	return gone
 }
 
 // count returns the units of sub-window index.
