@@ -134,9 +134,10 @@ func (s *Shard) renew(e *incident, now int64) {
 	if known := e.renewed.Load(); known != nil {
 		renewed = slices.DeleteFunc(slices.Clone(*known), func(r renewal) bool { return r.upTo <= alone })
 	}
-	renewed = append(renewed, renewal{alone, s.nextNumber()})
+	loss := s.loss(now)
+	renewed = append(renewed, renewal{alone, loss.number})
 	renewed = renewed[max(0, len(renewed)-renewalsKept):]
-	e.cut.Store(s.since(now)) // first, so that no share is fixed under the new number as of the old cut
+	e.cut.Store(loss.began) // first, so that no share is fixed under the new number as of the old cut
 	e.renewed.Store(&renewed)
 }
 
@@ -162,7 +163,7 @@ func (s *Shard) lost(now int64) {
 		}
 		e.load.Store(false)
 		e.repaid.Store(false)
-		e.cut.Store(s.since(now))
+		e.cut.Store(s.loss(now).began)
 		e.back.Store(0)
 		return
 	}
@@ -181,31 +182,23 @@ func (s *Shard) uncharged() *incident {
 // begin begins an incident. Its number is unique in the limiter. So a key that comes from another shard
 // does not find the number of an incident in which its share was fixed.
 func (s *Shard) begin(now int64) *incident {
-	e := &incident{newborn: !s.fleet.Heard()}
+	loss := s.loss(now)
+	e := &incident{number: loss.number, newborn: !s.fleet.Heard()}
 	if !e.newborn {
 		e.fleet.Store(int64(s.fleetSize()))
 	}
-	e.number = s.nextNumber()
-	e.cut.Store(s.since(now))
+	e.cut.Store(loss.began)
 	s.incident.Store(e)
 	return e
 }
 
-// nextNumber returns the number of a loss that is noticed now. It is that of the silence, in which shares may
-// have been fixed already.
-func (s *Shard) nextNumber() uint32 {
-	if silence := s.silence.Load(); silence != nil {
-		return silence.number
+// loss returns the beginning of a loss that is noticed now. It is that of the silence, in which shares may have
+// been fixed already.
+func (s *Shard) loss(now int64) silence {
+	if known := s.silence.Load(); known != nil {
+		return silence{known.number, min(now, known.began)}
 	}
-	return s.all.incidents.Add(1)
-}
-
-// since returns the time at which a loss that is noticed now began.
-func (s *Shard) since(now int64) int64 {
-	if silence := s.silence.Load(); silence != nil {
-		return min(now, silence.began)
-	}
-	return now
+	return silence{s.all.incidents.Add(1), now}
 }
 
 // settleFromNow makes the shard settle from now on or, if Redis is lost, as soon as it is back. The shard
