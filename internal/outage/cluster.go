@@ -11,8 +11,8 @@ import (
 // masters, some share a shard.
 const maxShards = 256
 
-// routes map the slots of a Cluster to shards. A single node has one shard. A Cluster also has one shard
-// until its masters are known. routes are immutable.
+// routes map the slots of a Cluster to shards. Until its masters are known, a Cluster has one shard. routes are
+// immutable.
 type routes struct {
 	of     [remote.SlotCount]uint8 // position in shards, by slot
 	shards []*Shard                // all shards that were ever made; unused ones are reused

@@ -109,8 +109,7 @@ type Log interface {
 	Info(kind, message string, args ...any)
 }
 
-// Shards are the shards of a limiter: one for each master of a Cluster, or a single one. They are safe
-// for concurrent use.
+// Shards are the shards of a limiter. They are safe for concurrent use.
 type Shards struct {
 	Config
 	Counts Counts

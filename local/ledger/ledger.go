@@ -14,13 +14,9 @@ import (
 // safe for concurrent use.
 //
 // A record (record.go) is a sliding counter of 16 sub-windows in 64 bytes. The table has a fixed number
-// of records, in sets that are locked one by one. When a set is full, the record of least weight is
-// evicted (record.weight). Of the records with units, only those of rules that have at least as many
-// records in the set as the new record's rule are evicted (place). The evicted record's units become
-// arrears of new keys of the set (overflow.go). Apart from that, an absent record equals an empty one.
-//
-// The code in share.go computes this instance's part of a limit. The journal of what must be charged in
-// Redis afterwards is in journal.go.
+// of records, in sets that are locked one by one. When a set is full, one record is evicted (place), and
+// its units become arrears of new keys of the set (overflow.go). Apart from that, an absent record equals
+// an empty one.
 type Ledger[O any] struct {
 	sets  []ledgerSet
 	lines []*[ledgerWays]*line[O] // of the sets; not in the sets, because pointers there would shift their records
@@ -270,7 +266,7 @@ func (l *Ledger[O]) newRecord(a *Account[O]) record {
 	return record{hash: a.Hash, size: recordSize(a.Window, a.Quota), generation: uint8(l.generation.Load()), frozen: true}
 }
 
-// place stores a record in place of the record of least weight. It evicts only records of the new
+// place stores a record in place of the record of least weight (record.weight). It evicts only records of the new
 // record's rule, and of rules that have at least as many records in the set as that rule would then have.
 // So once a flood of keys of one rule has its part of each set, it evicts that rule's records. It does
 // not evict records of rules with fewer records, however few units these have in their windows (law 11).
