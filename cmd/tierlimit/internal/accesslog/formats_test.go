@@ -69,6 +69,16 @@ func TestFormatsOfOthers(t *testing.T) {
 		"lograge":                            {`I, [2026-11-22T12:00:00.500000 #81]  INFO -- : method=GET path=/a?b format=html status=200 duration=5.2 remote_ip=10.0.0.1 bytes=7`, half},
 		"lograge behind a date":              {`[2026-11-22 12:00:00.500] method=GET path=/a?b status=200 remote_ip=10.0.0.1 bytes=7`, half},
 
+		// A logger puts its time and its name in front of the server's line.
+		"Python's logging":               {"2026-11-22 12:00:00,123 - werkzeug - INFO - " + clf, get},
+		"Python's logging, no name":      {"2026-11-22 12:00:00,123 - INFO - " + clf, get},
+		"Python's logging, only a clock": {"12:00:00,123 - INFO - " + clf, get},
+		"a logger's name with a point":   {"2026-11-22 12:00:00.123 INFO  io.undertow.accesslog - " + clf, get},
+		"loguru":                         {"2026-11-22 12:00:00.123 | INFO     | werkzeug:_log:97 - " + clf, get},
+		"aiohttp":                        {strings.Replace(clf, " - -", "", 1), get},
+		"aiohttp behind a logger":        {"2026-11-22 12:00:00,123 - aiohttp.access - INFO - " + strings.Replace(clf, " - -", "", 1), get},
+		"a name, and a user":             {"2026-11-22T12:00:01.5Z stdout F www.example.org - a 10.9.9.9 - b" + strings.TrimPrefix(clf, "10.0.0.1 - -"), with(func(r *Request) { r.Host, r.User = "www.example.org", "a 10.9.9.9 - b" })},
+
 		"gin":                      {`[GIN] 2026/11/22 - 12:00:00 | 200 |     1.2345ms |        10.0.0.1 | GET      "/a?b"`, with(func(r *Request) { r.Bytes = 0 })},
 		"gin behind a prefix":      {`2026-11-22T12:00:01.5Z stdout F [GIN] 2026/11/22 - 12:00:00 | 200 | 13.4µs | 2001:db8::1 | GET      "/a?b"`, with(func(r *Request) { r.Bytes, r.Host = 0, "2001:db8::1" })},
 		"gin with colours":         {"[GIN] 2026/11/22 - 12:00:00 |\x1b[97;42m 200 \x1b[0m|      13.4µs |        10.0.0.1 |\x1b[97;44m GET     \x1b[0m \"/a?b\"", with(func(r *Request) { r.Bytes = 0 })},

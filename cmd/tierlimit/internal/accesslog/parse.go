@@ -90,9 +90,12 @@ type span struct{ from, to int }
 // findHost finds the host in "host ident user ". User names may contain spaces, so there can be more
 // than three fields. If the first field looks like name:port, it is the virtual host of Apache's
 // vhost_combined, and the host comes second. Also, syslog, journald or Docker may have put any number
-// of fields in front. ident is where the ident and the user begin.
+// of fields in front. aiohttp writes the address alone. ident is where the ident and the user begin.
 func findHost(fields []byte) (host span, ident int, ok bool) {
 	spaces := bytes.Count(fields, []byte(" "))
+	if last := len(fields) - 1; spaces == 1 && fields[last] == ' ' && addressIn(fields[:last]).IsValid() {
+		return span{0, last}, last, true
+	}
 	if spaces < 3 || fields[len(fields)-1] != ' ' {
 		return span{}, 0, false
 	}
@@ -100,7 +103,7 @@ func findHost(fields []byte) (host span, ident int, ok bool) {
 	switch next := host.to + 1 + bytes.IndexByte(fields[host.to+1:], ' '); {
 	case spaces == 3 && isStamp(fields[:host.to]): // the log has no hosts, and this is when the line was collected
 		return span{}, 0, false
-	case spaces == 3 || bytes.HasPrefix(fields[host.to:], []byte(" - ")):
+	case spaces == 3 || bytes.HasPrefix(fields[host.to:], []byte(" - ")) && !isClock(fields[:host.to]):
 	case hasPort(fields[:host.to]) && fields[next-1] != ',':
 		host = span{host.to + 1, next}
 	default:
@@ -112,31 +115,43 @@ func findHost(fields []byte) (host span, ident int, ok bool) {
 
 // behindPrefix returns the first field before an ident of "-" that looks like an address. Without one,
 // it returns the first that may be a name, or otherwise the first address. The span is empty if there
-// is none.
+// is none. What looks like a name is a logger's if there is an address behind a "-" after it, as in
+// "2006-01-02 15:04:05 - werkzeug.access - INFO - 10.0.0.1 - - ".
 func behindPrefix(fields []byte) (host span, ident int) {
 	var words []span
 	for from := syslogHeader(fields); from < len(fields); from = words[len(words)-1].to + 1 {
 		words = append(words, span{from, from + bytes.IndexByte(fields[from:], ' ')}) // fields ends with a space
 	}
-	var none, named, address span
+	var none, dotted, named, address span
 	for i, word := range words {
 		name := fields[word.from:word.to]
-		if bytes.HasPrefix(fields[word.to:], []byte(" - ")) && len(name) > 0 && string(name) != "-" && name[len(name)-1] != ':' {
-			if bytes.ContainsAny(name, ".:") && !isStamp(name) {
+		valid := addressIn(name).IsValid()
+		logged := i > 0 && string(fields[words[i-1].from:words[i-1].to]) == "-"
+		if valid && logged && (dotted != none || named != none) {
+			return word, word.to
+		}
+		if bytes.HasPrefix(fields[word.to:], []byte(" - ")) && len(name) > 0 && string(name) != "-" && name[len(name)-1] != ':' && !isStamp(name) && !isClock(name) {
+			if valid && dotted == none {
 				return client(fields, words[:i+1]), word.to
+			}
+			if dotted == none && bytes.ContainsAny(name, ".:") {
+				dotted, ident = client(fields, words[:i+1]), word.to
 			}
 			if named == none {
 				named = word
 			}
 		}
-		if address == none && addressIn(name).IsValid() {
+		if address == none && valid {
 			address = word
 		}
 	}
-	if named == none {
-		named = address
+	switch {
+	case dotted != none:
+		return dotted, ident
+	case named != none:
+		return named, named.to
 	}
-	return named, named.to
+	return address, address.to
 }
 
 // syslogHeader returns the length of the header of RFC 5424, as in "<30>1 TIME HOST APP PROCESS MESSAGE - ", or 0. Any
@@ -193,6 +208,15 @@ func isStamp(word []byte) bool {
 	}
 	_, ok := parseStamp(string(word))
 	return ok
+}
+
+// isClock reports whether a word is a time of day.
+func isClock(word []byte) bool {
+	if len(word) < len("15:04:05") || word[2] != ':' || word[5] != ':' {
+		return false
+	}
+	_, err := time.Parse("15:04:05", string(word)) // also reads fractions of a second
+	return err == nil
 }
 
 // hasPort reports whether a host is followed by a port. A bare IPv6 address is not, because it has more
