@@ -64,7 +64,11 @@ func (f fields) request() (Request, fault) {
 // how long the request took, if there is another time.
 func (f fields) time() (first time.Time, ok bool) {
 	for _, name := range timeNames {
-		at, is := parseStamp(f.text(name))
+		text := f.text(name)
+		if inner, ok := strings.CutPrefix(text, "["); ok { // Apache's %t has brackets
+			text = strings.TrimSuffix(inner, "]")
+		}
+		at, is := parseStamp(text)
 		if is && at.Year() >= 1980 {
 			return at, true
 		}

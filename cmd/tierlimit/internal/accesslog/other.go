@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -16,6 +17,7 @@ const (
 	noJSONTime   = `the JSON has no "time", or none like 2006-01-02T15:04:05Z or seconds since 1970`
 	noColumnTime = `the columns that the header names have no time, or none like 2006-01-02T15:04:05Z or seconds since 1970`
 	badColumns   = "neither as many columns as the header names, nor another format that is known"
+	badZoneName  = "the name of the time's zone does not say how far it is from UTC, as +0100 does"
 	badMethod    = "the method has a space, or the path a line end"
 	badCost      = "the cost is not a whole number of at least 1"
 )
@@ -98,6 +100,11 @@ func parsePlain(line []byte) (r Request, f fault, ok bool) {
 			at, words = zoned, n
 		}
 	}
+	if slices.Contains(zoneNames, fields[words]) && len(fields) > words+1 {
+		if _, zoneless := parseStamp(strings.Join(fields[:words], " ") + "Z"); zoneless {
+			return r, fault{badZoneName, []byte(fields[words])}, true
+		}
+	}
 	fields = fields[words:]
 	if len(fields) > 2 {
 		return r, f, false
@@ -115,6 +122,10 @@ func parsePlain(line []byte) (r Request, f fault, ok bool) {
 func mayBeZone(s string) bool {
 	return s[0] == '+' || s[0] == '-' || strings.HasPrefix(s, "m=") || len(s) <= 5 && strings.Trim(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") == ""
 }
+
+// zoneNames are zones that are not read, because some of their names stand for several. Behind a time without a zone
+// they are no keys.
+var zoneNames = strings.Fields("WET WEST BST IST CET CEST EET EEST MSK EST EDT CST CDT MST MDT PST PDT AKST AKDT HST JST KST AEST AEDT NZST NZDT")
 
 // stamps are the layouts of times in other formats than RFC 3339. A time without a zone is in UTC.
 var stamps = []string{"2006-01-02T15:04:05Z0700", "2006-01-02T15:04:05", "2006-01-02 15:04:05Z07:00", "2006-01-02 15:04:05Z0700", "2006-01-02 15:04:05", "2006-01-02 15:04:05 UTC",
@@ -134,8 +145,8 @@ func parseStamp(s string) (t time.Time, ok bool) {
 	if err != nil {
 		var wrong fault
 		t, wrong = parseTime([]byte(s))
-		if wrong.what != "" && len(s) > len("02/Jan/2006") { // without a zone, and perhaps with a space
-			t, wrong = parseTime([]byte(s[:len("02/Jan/2006")] + ":" + s[len("02/Jan/2006:"):] + " +0000"))
+		if zoneless := strings.TrimSuffix(s, " UTC"); wrong.what != "" && len(zoneless) > len("02/Jan/2006") { // and perhaps with a space
+			t, wrong = parseTime([]byte(zoneless[:len("02/Jan/2006")] + ":" + zoneless[len("02/Jan/2006:"):] + " +0000"))
 		}
 		if wrong.what != "" {
 			return parseEpoch(s)
