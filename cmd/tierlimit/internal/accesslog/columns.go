@@ -25,7 +25,7 @@ const (
 )
 
 var (
-	lineNames  = []string{"line", "message", "@message", "log"}
+	lineNames  = []string{"line", "message", "@message", "log", "_raw"}
 	keyNames   = slices.Concat([]string{"key"}, hostNames, forwardedNames, userNames, pathNames)
 	knownNames = slices.Concat(timeNames, keyNames, methodNames, statusNames, bytesNames)
 )

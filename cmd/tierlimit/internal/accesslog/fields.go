@@ -8,19 +8,22 @@ import (
 
 // The names that a field may have; the first name that is present counts. They include the names of
 // Caddy (which nests objects, as do Google's load balancer, Azure's, Kong and loggers of Node and Go), Traefik,
-// Envoy, Amazon's gateways, Cloudflare, nginx's variables, and the W3C's format, which IIS and CloudFront
+// Envoy, Linkerd, Amazon's gateways and tables, Cloudflare, Datadog, nginx's variables, and the W3C's format, which IIS and CloudFront
 // write. "host" comes last, because next to an address it is mostly the server's name.
 var (
-	timeNames = []string{"StartUTC", "time", "ts", "timestamp", "@timestamp", "start_time", "msec", "time_iso8601", "time_local", "datetime", "requestTimeEpoch", "requestTime", "EdgeStartTimestamp", "started_at", "timeStamp", "Timestamp", "_time", "@t", "date"}
+	timeNames = []string{"StartUTC", "time", "ts", "timestamp", "@timestamp", "start_time", "msec", "time_iso8601", "time_local", "datetime", "requestTimeEpoch", "requestTime", "EdgeStartTimestamp", "started_at", "timeStamp", "Timestamp", "_time", "@t", "date", "eventTime", "reqTimeSec"}
 	hostNames = []string{"remote_addr", "client_ip", "remote_ip", "ip", "ClientHost", "request.client_ip", "request.remote_ip", "downstream_remote_address", "httpRequest.remoteIp", "c-ip", "client.ip", "source.ip", "clientip", "clientIp", "ClientIP", "remoteAddr", "remoteIp", "remote", "properties.clientIp", "properties.clientIP", "req.remoteAddress", "request.remote_addr", "client", "client_addr", "sourceIp", "id.orig_h",
 		"remoteAddress", "callerIpAddress", "ClientIp", "src_ip", "client.address", "remote_address", "request.remote_address", "request.ip", "httpRequest.clientIp", "httpRequest.remoteIP",
+		"client.addr", "ip_address", "remote_host", "request_ip", "c_ip", "cliIP", "sourceIPAddress", "network.client.ip", "attributes.network.client.ip", "@network.client.ip",
 		"host"}
-	forwardedNames = []string{"fwd", "x_forwarded_for", "http_x_forwarded_for"}
+	forwardedNames = []string{"fwd", "x_forwarded_for", "http_x_forwarded_for", "x-forwarded-for"}
 	userNames      = []string{"user", "user_id", "remote_user", "ClientUsername", "cs-username", "user.name"}
 	methodNames    = []string{"method", "request_method", "RequestMethod", "request.method", "httpRequest.requestMethod", "httpRequest.httpMethod", "cs-method", "httpMethod"}
-	pathNames      = []string{"path", "uri", "request_uri", "url", "RequestPath", "resourcePath", "request.uri", "request.path", "uri_path", "httpRequest.requestUrl", "httpRequest.requestPath", "httpRequest.uri", "cs-uri-stem", "url.path", "url.original", "ClientRequestURI", "properties.requestUri", "req.url"}
-	statusNames    = []string{"status", "response_code", "DownstreamStatus", "httpRequest.status", "sc-status"}
-	bytesNames     = []string{"bytes", "bytes_sent", "body_bytes_sent", "size", "DownstreamContentSize", "httpRequest.responseSize", "sc-bytes", "responseLength", "http.response.body.bytes", "EdgeResponseBytes", "properties.responseBytes", "properties.sentBytes", "response.size"}
+	pathNames      = []string{"path", "uri", "request_uri", "url", "RequestPath", "resourcePath", "request.uri", "request.path", "uri_path", "httpRequest.requestUrl", "httpRequest.requestPath", "httpRequest.uri", "cs-uri-stem", "url.path", "url.original", "ClientRequestURI", "properties.requestUri", "req.url",
+		"request_url", "requested_uri", "reqPath", "x-envoy-origin-path", "http.url", "attributes.http.url", "@http.url", "cs_uri_stem", "cs-uri-path"}
+	statusNames = []string{"status", "response_code", "DownstreamStatus", "httpRequest.status", "sc-status"}
+	bytesNames  = []string{"bytes", "bytes_sent", "body_bytes_sent", "size", "DownstreamContentSize", "httpRequest.responseSize", "sc-bytes", "responseLength", "http.response.body.bytes", "EdgeResponseBytes", "properties.responseBytes", "properties.sentBytes", "response.size",
+		"response_bytes", "bytes_out", "bytes_written", "sent_bytes", "sc_bytes", "response_body_size"}
 )
 
 // fields are the named values of a line: a JSON object, or columns below a header.

@@ -139,10 +139,23 @@ func TestFormatsOfOthers(t *testing.T) {
 		"chi's httplog":             {`{"level":"info","httpRequest":{"remoteIP":"10.0.0.1:4711","requestMethod":"GET","requestPath":"/a"},"timestamp":"2026-11-22T12:00:00Z"}`, Request{Time: at, Host: "10.0.0.1", Method: "GET", Path: "/a"}},
 		"restify":                   {`{"name":"x","remoteAddress":"10.0.0.1","req":{"method":"GET","url":"/a"},"time":"2026-11-22T12:00:00.5Z","v":0}`, Request{Time: half.Time, Host: "10.0.0.1", Path: "/a"}},
 		"OpenTelemetry's names":     {`{"time":"2026-11-22T12:00:00.5Z","client.address":"10.0.0.1","url.path":"/a"}`, Request{Time: half.Time, Host: "10.0.0.1", Path: "/a"}},
-		"Suricata":                  {`{"timestamp":"2026-11-22T12:00:00.500000+0000","event_type":"http","src_ip":"10.0.0.1","http":{"url":"/a"}}`, Request{Time: half.Time, Host: "10.0.0.1"}},
+		"Suricata":                  {`{"timestamp":"2026-11-22T12:00:00.500000+0000","event_type":"http","src_ip":"10.0.0.1","http":{"url":"/a"}}`, Request{Time: half.Time, Host: "10.0.0.1", Path: "/a"}},
 		"Vault":                     {`{"time":"2026-11-22T12:00:00.5Z","type":"request","request":{"operation":"read","path":"secret/a","remote_address":"10.0.0.1"}}`, Request{Time: half.Time, Host: "10.0.0.1", Path: "secret/a"}},
 		"Splunk's CSV":              {"\"_time\",clientip,\"uri_path\"\n\"2026-11-22T12:00:00.500+0000\",\"10.0.0.1\",\"/a\"", Request{Time: half.Time, Host: "10.0.0.1", Path: "/a"}},
 		"Serilog":                   {`{"@t":"2026-11-22T12:00:00.5Z","@mt":"HTTP","RequestMethod":"GET","RequestPath":"/a","ClientIp":"10.0.0.1"}`, Request{Time: half.Time, Host: "10.0.0.1", Method: "GET", Path: "/a"}},
+		// The host of these is the server or the machine. It is the same in all lines.
+		"Linkerd":               {`{"client.addr":"10.0.0.1:4711","client.id":"web","host":"x.org","method":"GET","response_bytes":"7","status":200,"timestamp":"2026-11-22T12:00:00.5Z","uri":"http://x.org/a?b"}`, half},
+		"Tyk":                   {`{"method":"GET","path":"/a","ip_address":"10.0.0.1","host":"x.org","timestamp":"2026-11-22T12:00:00.5Z"}`, Request{Time: half.Time, Host: "10.0.0.1", Method: "GET", Path: "/a"}},
+		"Logback's access log":  {`{"@timestamp":"2026-11-22T13:00:00.500+01:00","method":"GET","requested_uri":"/a","remote_host":"10.0.0.1","host":"web1"}`, Request{Time: half.Time, Host: "10.0.0.1", Method: "GET", Path: "/a"}},
+		"Envoy Gateway":         {`{"start_time":"2026-11-22T12:00:00.5Z","method":"GET","x-envoy-origin-path":"/a","x-forwarded-for":"10.0.0.1, 10.0.0.9","host":"x.org"}`, Request{Time: half.Time, Host: "10.0.0.1", Method: "GET", Path: "/a"}},
+		"Akamai":                {`{"reqTimeSec":"1795348800.5","bytes":"7","cliIP":"10.0.0.1","host":"x.org","reqPath":"/a"}`, Request{Time: half.Time, Host: "10.0.0.1", Path: "/a", Bytes: 7}},
+		"Datadog":               {`{"date":"2026-11-22T12:00:00.5Z","host":"web1","message":"GET /a","attributes":{"network":{"client":{"ip":"10.0.0.1"}},"http":{"url":"https://x.org/a?b"}}}`, Request{Time: half.Time, Host: "10.0.0.1", Path: "/a?b"}},
+		"Datadog's CSV":         {"date,host,@network.client.ip,@http.url,message\n2026-11-22T12:00:00.5Z,web1,10.0.0.1,/a,GET", Request{Time: half.Time, Host: "10.0.0.1", Path: "/a"}},
+		"Athena, of CloudFront": {"date,time,location,bytes,request_ip,method,host,uri\n2026-11-22,12:00:00,LHR50,7,10.0.0.1,GET,x.org,/a", Request{Time: at, Host: "10.0.0.1", Method: "GET", Path: "/a", Bytes: 7}},
+		"Athena, of a balancer": {"time,elb,client_ip,sent_bytes,request_verb,request_url\n2026-11-22T12:00:00.5Z,x,10.0.0.1,7,GET,https://x.org:443/a?b", Request{Time: half.Time, Host: "10.0.0.1", Path: "/a?b", Bytes: 7}},
+		"CloudTrail":            {`{"eventTime":"2026-11-22T12:00:00Z","sourceIPAddress":"10.0.0.1"}`, Request{Time: at, Host: "10.0.0.1"}},
+		"GELF":                  {`{"version":"1.1","host":"web1","short_message":"GET","timestamp":1795348800.5,"_client_ip":"10.0.0.1","_path":"/a"}`, Request{Time: half.Time, Host: "10.0.0.1", Path: "/a"}},
+
 		// Without an address, the host is the server that was asked. It is the same in all lines.
 		"forwarded, and the server":            {`{"time":1795348800.5,"host":"api.example.org","x_forwarded_for":"10.0.0.1, 10.0.0.9","path":"/a"}`, Request{Time: half.Time, Host: "10.0.0.1", Path: "/a"}},
 		"Apache's %h and no forwarded address": {`{"time":1795348800.5,"host":"10.0.0.1","x_forwarded_for":"-"}`, Request{Time: half.Time, Host: "10.0.0.1"}},
@@ -156,6 +169,12 @@ func TestFormatsOfOthers(t *testing.T) {
 		"Fluent Bit, parsed":                   {`{"date":1795348800.5,"remote":"10.0.0.1","host":"-","user":"-","path":"/a","code":"200","size":"7"}`, Request{Time: half.Time, Host: "10.0.0.1", User: "-", Path: "/a", Bytes: 7}},
 
 		// These collect lines. The time and the host beside a line are the collector's.
+		"GELF of Docker":          {`{"version":"1.1","host":"web1","short_message":` + strconv.Quote(clf) + `,"timestamp":1795348801.5}`, get},
+		"Splunk's collector":      {`{"time":1795348801.5,"host":"web1","sourcetype":"access_combined","event":` + strconv.Quote(clf) + `}`, get},
+		"Splunk's raw CSV":        {"_raw,_time,host\n\"" + strings.ReplaceAll(clf, `"`, `""`) + "\",2026-11-22T12:00:01.000+0000,web1", get},
+		"Splunk's JSON":           {`{"preview":false,"result":{"_time":"2026-11-22 12:00:00.500 UTC","clientip":"10.0.0.1","host":"web1"}}`, Request{Time: half.Time, Host: "10.0.0.1"}},
+		"Splunk's raw JSON":       {`{"preview":false,"result":{"_time":"2026-11-22 12:00:01.500 UTC","_raw":` + strconv.Quote(clf) + `,"host":"web1"}}`, get},
+		"Elasticsearch":           {`{"_index":"x","_id":"a","_source":{"@timestamp":"2026-11-22T12:00:00.5Z","source":{"ip":"10.0.0.1"},"url":{"path":"/a"}}}`, Request{Time: half.Time, Host: "10.0.0.1", Path: "/a"}},
 		"Filebeat":                {`{"@timestamp":"2026-11-22T12:00:01.500Z","host":{"name":"web1"},"message":` + strconv.Quote(clf) + `}`, get},
 		"Filebeat, JSON":          {`{"@timestamp":"2026-11-22T12:00:01.500Z","stream":"stdout","message":"{\"ts\":1795348800.5,\"key\":\"k\"}"}`, Request{Time: half.Time, Host: "k"}},
 		"Vector":                  {`{"file":"/x","host":"web1","message":` + strconv.Quote(clf) + `,"source_type":"file","timestamp":"2026-11-22T12:00:01.5Z"}`, get},

@@ -207,6 +207,18 @@ func parseJSON(line []byte) (Request, fault) {
 	if payload, ok := object.find("jsonPayload"); ok && payload.value[0] == '{' { // of Google's, which keeps the time outside
 		object = scanObject(object, payload.value)
 	}
+	for _, name := range []string{"_source", "result"} { // of Elasticsearch's exports and Splunk's, around everything
+		if payload, ok := object.find(name); ok && payload.value[0] == '{' {
+			if _, timed := object.time(); !timed {
+				object = scanObject(object, payload.value)
+			}
+		}
+	}
+	if _, gelf := object.find("short_message"); gelf { // GELF has "_" in front of an application's names
+		for i, f := range object {
+			object[i].name = bytes.TrimPrefix(f.name, []byte("_"))
+		}
+	}
 	if inner, only := innerLine(object); inner != nil {
 		if r, f := parseAny(inner); only || f.what == "" && r.Host != "-" {
 			return r, f
@@ -229,7 +241,7 @@ func innerLine(object fields) (line []byte, only bool) {
 	case object.text("source_type") != "" && !addressIn([]byte(object.host())).IsValid():
 		text, only = object.text("message"), true
 	default:
-		text = object.text("message", "log", "line", "@message", "textPayload")
+		text = object.text("message", "log", "line", "@message", "textPayload", "_raw", "short_message", "event")
 		if !strings.Contains(text, `] "`) && !strings.HasPrefix(text, "{") {
 			return nil, false
 		}
