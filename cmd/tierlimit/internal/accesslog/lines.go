@@ -59,7 +59,11 @@ var others = []struct{ magic, what, remedy string }{
 	{"\x28\xb5\x2f\xfd", "compressed with zstd", "zstd -dc"},
 	{"\xfd7zXZ\x00", "compressed with xz", "xz -dc"},
 	{"BZh", "compressed with bzip2", "bzip2 -dc"},
+	{"\x04\x22\x4d\x18", "compressed with lz4", "lz4 -dc"},
+	{"\x1f\x9d", "compressed with compress", "gzip -dc"},
 	{"PK\x03\x04", "a zip archive", "unzip -p"},
+	{"7z\xbc\xaf\x27\x1c", "a 7z archive", "7z x -so"},
+	{"PAR1", "a Parquet file", `duckdb -csv -c "FROM 'FILE'"`},
 	{"\xff\xfe", "in UTF-16", "iconv -f UTF-16 -t UTF-8"},
 	{"\xfe\xff", "in UTF-16", "iconv -f UTF-16 -t UTF-8"},
 }
@@ -91,7 +95,7 @@ func (l *lines) begin() error {
 }
 
 func notText(what, remedy string) error {
-	return fmt.Errorf("access log: the file is %s, and only plain text in UTF-8 and gzip can be read: convert it first, for example with %q", what, remedy)
+	return fmt.Errorf("access log: the file is %s, and only plain text in UTF-8 and gzip can be read: convert it first, for example with: %s", what, remedy)
 }
 
 // next returns the next line without its line feed. The line is valid until the next call. If the line
