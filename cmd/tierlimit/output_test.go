@@ -347,6 +347,24 @@ func TestRequestsWithoutAKey(t *testing.T) {
 	}
 }
 
+// The command says what it took from the log for the key and the cost, if that may be another column: the
+// server's name, or the status.
+func TestLogsReadDoubtfully(t *testing.T) {
+	server := strings.Repeat(`{"time":1795348800,"host":"web1","path":"/a"}`+"\n", fewRequests)
+	for _, c := range []struct{ log, key, want string }{
+		{server, "host", "all 20 requests have one key, \"web1\""},
+		{server, "path", ""},
+		{server + `{"time":1795348800,"host":"web2"}` + "\n", "host", ""},
+		{"1795348800 a 200\n1795348801 b 404\n", "host", "2 requests cost 604 units, as the log says."},
+		{"1795348800 a\n1795348801 b\n", "host", ""},
+	} {
+		_, stderr, err := command(t, strings.NewReader(c.log), "replay", "-algorithm", "gcra", "-key", c.key, "-")
+		if err != nil || !strings.Contains(stderr, c.want) || c.want == "" && stderr != "" {
+			t.Errorf("%.60q: %v\n%s", c.log, err, stderr)
+		}
+	}
+}
+
 // If the log does not have the costs, the command says that each request costs 1.
 func TestLogsWithoutBytes(t *testing.T) {
 	const without = `{"time":1795348800,"host":"h","sent":4000}` + "\n"

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"runtime"
 	"strings"
@@ -268,6 +269,9 @@ func (f logFlags) read(ctx context.Context, in io.Reader) (*accesslog.Reader, *t
 	}
 }
 
+// fewRequests is the length of a log that may well be of one client.
+const fewRequests = 20
+
 // loadTrace reads a log: from a file, from standard input ("-"), or the built-in log ("").
 func loadTrace(ctx context.Context, f logFlags, stdin io.Reader, stderr io.Writer) (*trace.Trace, error) {
 	var in io.Reader
@@ -315,6 +319,16 @@ func loadTrace(ctx context.Context, f logFlags, stdin io.Reader, stderr io.Write
 			}
 			fmt.Fprintf(stderr, "  If the log has it under a name that is not known, change that name to %q.\n", what)
 		}
+	}
+	if f.key == accesslog.KeyHost && tr.Keys() == 1 && tr.Len() >= fewRequests && tr.Unnamed == 0 {
+		fmt.Fprintf(stderr, "%s: all %s have one key, %q\n  If that is a server or a proxy, name the field or column of the client \"key\", or turn the log into lines of a time and a key.\n", fileName(name), page.Count(tr.Len(), "request"), tr.Event(0).Key)
+	}
+	if f.cost == accesslog.CostRequests && !tr.OneEach() {
+		units := int64(0)
+		for i := range tr.Len() {
+			units += min(tr.CostOf(i), math.MaxInt64-units)
+		}
+		fmt.Fprintf(stderr, "%s: %s cost %s, as the log says. If its third column, or \"cost\", is something else, leave it out.\n", fileName(name), page.Count(tr.Len(), "request"), page.Count(int(units), "unit"))
 	}
 	if f.cost != accesslog.CostRequests && tr.OneEach() {
 		fmt.Fprintf(stderr, "%s: each request costs 1, because the log has no response of more than 1 %s\n", fileName(name), strings.TrimSuffix(string(f.cost), "s"))
