@@ -90,6 +90,7 @@ func TestFormatsOfOthers(t *testing.T) {
 
 		"APISIX, with the host":              {strings.Replace(clf, `] "`, `] www.example.org "`, 1) + ` 0.003 "-" "Mozilla/5.0 [en] " 10.0.0.2:80 200 0.002`, get},
 		"Tomcat with %I":                     {strings.Replace(clf, `] "`, `] http-nio-8080-exec-1 "`, 1), get},
+		"Jetty without a user":               {strings.Replace(clf, "- -", "-  - ", 1), get},
 		"AWS API Gateway's CLF":              {strings.Replace(clf, `] "`, `]"`, 1) + ` c6af9ac6-7b61`, get},
 		"the time first":                     {`[22/Nov/2026:12:00:00 +0000] 10.0.0.1 - bob "GET /a?b HTTP/1.1" 200 7 "-" "curl/8"`, with(func(r *Request) { r.User = "bob" })},
 		"the time first, and the host alone": {`[22/Nov/2026:12:00:00 +0000] 10.0.0.1 "GET /a?b HTTP/1.1" 200 7`, get},

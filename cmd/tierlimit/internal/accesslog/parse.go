@@ -79,6 +79,7 @@ func parseWith(timeOf func([]byte) (time.Time, fault), line []byte) (Request, fa
 // contain spaces.
 func user(fields string) string {
 	_, name, _ := strings.Cut(strings.Trim(fields, " "), " ")
+	name = strings.TrimLeft(name, " ") // Jetty writes "-  - "
 	if strings.Trim(name, `"`) == "-" || name == `""` {
 		return ""
 	}
