@@ -50,7 +50,7 @@ func (f fields) request() (Request, fault) {
 		r.Host = "-"
 	}
 	if r.Method == "" && r.Path == "" {
-		r.Method, r.Path = splitRequest(f.text("request")) // nginx's variable
+		r.Method, r.Path = splitRequest(f.text("request", "req")) // nginx's variable, and the label of LTSV
 	}
 	if strings.Contains(r.Method, " ") || strings.Contains(r.Path, "\n") {
 		return Request{}, fault{what: badMethod}

@@ -64,6 +64,8 @@ func TestFormatsOfOthers(t *testing.T) {
 
 		"slog.TextHandler in Kubernetes CRI": {`2026-11-22T12:00:01.5Z stdout F time=2026-11-22T12:00:00.500Z level=INFO msg="a request" ip=10.0.0.1 method=GET path="/a?b" status=200 bytes=7`, half},
 		"logfmt behind syslog":               {`Nov 22 12:00:01 web1 app[8]: time=2026-11-22T12:00:00.500Z ip=10.0.0.1 method=GET path=/a?b status=200 bytes=7`, half},
+		"LTSV":                               {"time:[22/Nov/2026:13:00:00 +0100]\thost:10.0.0.1\tuser:-\treq:GET /a?b HTTP/1.1\tstatus:200\tsize:7\treferer:-\tua:curl/8: x=y", with(func(r *Request) { r.User = "-" })},
+		"LTSV, nginx":                        {"time_local:22/Nov/2026:13:00:00 +0100\tremote_addr:10.0.0.1\tmethod:GET\turi:/a?b\tstatus:200\tbytes_sent:7\tx_forwarded_for:", get},
 		"Heroku's router":                    {`2026-11-22T12:00:00.500000+00:00 heroku[router]: at=info method=GET path="/a?b" host=x.org request_id=86 fwd="10.0.0.1,10.0.0.9" dyno=web.1 connect=1ms status=200 bytes=7 protocol=https`, half},
 		"Heroku's router, drained":           {`300 <158>1 2026-11-22T12:00:00.500000+00:00 host heroku router - at=info method=GET path="/a?b" host=x.org fwd="10.0.0.1" dyno=web.1 status=200 bytes=7`, half},
 		"lograge":                            {`I, [2026-11-22T12:00:00.500000 #81]  INFO -- : method=GET path=/a?b format=html status=200 duration=5.2 remote_ip=10.0.0.1 bytes=7`, half},

@@ -26,6 +26,8 @@ func FuzzReader(f *testing.F) {
 	f.Add([]byte(`x 10.0.0.1:9 [22/Nov/2026:12:00:00.5] a b/c 0/0/0/0/0 200 7 - - ---- 1/1/1/1/0 0/0 "GET / HTTP/1.1"`))
 	f.Add([]byte(`x "::1, 10.0.0.9" 10.0.0.1 e.org - [22/Nov/2026:12:00:00 +0000] "GET / HTTP/1.1" 200 7` + "\n\x00\x00, - - - [2026-11-22 12:00:00 +0100 CET] \"\" 200 7"))
 	f.Add([]byte("2026-11-22 12:00:00 +0100 CET 17 3\n" + `{"source_type":"x","message":"{\"ts\":0.5,\"date\":1795348800,\"ip\":\", a\"}"}`))
+	f.Add([]byte("time:[22/Nov/2026:12:00:00 +0000]\thost:::1\treq:GET / HTTP/1.1\tcost:2\n2026-11-22 12:00:00,1 - a.b - I - ::1 - - [22/Nov/2026:12:00:00 UTC] \"\" 200 7"))
+	f.Add([]byte(`{"short_message":"x","timestamp":1795348800,"_client_ip":"::1","result":{"a":[{}]}}` + "\n" + `{"records":[{"time":1795348800}]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		log, err := NewReader(bytes.NewReader(data))
 		if err != nil {

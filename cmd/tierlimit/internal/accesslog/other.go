@@ -39,7 +39,7 @@ func parseAny(line []byte) (Request, fault) {
 	if f.what == "" {
 		return r, f
 	}
-	for _, format := range []func([]byte) (Request, bool){parseEnvoy, parseAmazon, parseHAProxy, parseBehind, parseGin, parseChi, parseLogfmt} {
+	for _, format := range []func([]byte) (Request, bool){parseEnvoy, parseAmazon, parseHAProxy, parseBehind, parseGin, parseChi, parseLTSV, parseLogfmt} {
 		if r, ok := format(line); ok {
 			return r, fault{}
 		}
