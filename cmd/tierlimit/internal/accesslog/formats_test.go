@@ -286,3 +286,20 @@ func TestBadObjects(t *testing.T) {
 		t.Errorf("a string that is not closed: %v, %+v, %d bad", err, requests, log.BadLines())
 	}
 }
+
+// If the objects are inside another, the cause says how to unpack them, also if the other is too long to be read.
+func TestWrappedObjects(t *testing.T) {
+	const inner = `{"time":"2026-11-22T12:00:00Z","ip":"10.0.0.1"}`
+	for log, want := range map[string]string{
+		`{"records":[` + inner + `,` + inner + `]}`:                                       "jq -c '.records[]'",
+		"{\n  \"Records\": [\n    " + inner + "\n  ]\n}\n":                                "jq -c '.Records[]'",
+		`{"count":2,"next":"a","value":[ ` + strings.Repeat(inner+",", maxLine/40) + `]}`: "jq -c '.value[]'",
+		`{"level":"info","tags":["a"],"ip":"10.0.0.1"}`:                                   noJSONTime,
+		`{"key":"` + strings.Repeat("x", maxLine) + `"}`:                                  tooLong,
+	} {
+		read, requests, err := readAll(t, strings.NewReader(log))
+		if err != nil || len(requests) != 0 || read.BadLines() != 1 || !strings.HasSuffix(read.FirstBad()[0].Cause, want) {
+			t.Errorf("%.60s: %v, %+v, %v", log, err, requests, read.FirstBad())
+		}
+	}
+}

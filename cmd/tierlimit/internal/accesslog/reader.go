@@ -2,7 +2,9 @@ package accesslog
 
 import (
 	"bytes"
+	"fmt"
 	"io"
+	"regexp"
 )
 
 // Reader reads the requests of one log, in the order of its lines. It is not
@@ -110,9 +112,15 @@ func (r *Reader) BadLines() int { return r.bad }
 // FirstBad returns the first bad lines, at most three.
 func (r *Reader) FirstBad() []BadLine { return append([]BadLine(nil), r.first...) }
 
+// wrapper is the beginning of an object that contains others in an array.
+var wrapper = regexp.MustCompile(`^\s*\{(?:\s*"[^"]*"\s*:\s*(?:"[^"]*"|[\w.+-]+)\s*,)*\s*"(\w+)"\s*:\s*\[\s*\{`)
+
 func (r *Reader) countBad(line []byte, f fault) {
 	r.bad++
 	if len(r.first) < maxFirstBad {
+		if m := wrapper.FindSubmatch(line); m != nil && (f.what == noJSONTime || f.what == tooLong) {
+			f = fault{what: fmt.Sprintf("the objects are inside another, which jq unpacks: jq -c '.%s[]'", m[1])}
+		}
 		r.first = append(r.first, BadLine{Unit: r.Unit(), Number: r.lines.read, Text: excerpt(line), Cause: f.String()})
 	}
 }
