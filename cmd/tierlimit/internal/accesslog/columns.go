@@ -38,7 +38,7 @@ func headerOf(line string) (c columns, ok bool) {
 			return columns{header: line, names: strings.Fields(names)}, true
 		}
 	}
-	for _, separator := range []string{"\t", ",", ";"} {
+	for _, separator := range []string{"\t", ",", ";", "|"} {
 		c := columns{header: line, separator: separator}
 		for _, name := range c.split(line) {
 			c.names = append(c.names, columnName(name))
@@ -86,6 +86,7 @@ func (c columns) split(line string) []string {
 func splitQuoted(line string, separator rune) []string {
 	in := csv.NewReader(strings.NewReader(line))
 	in.Comma, in.LazyQuotes = separator, true
+	in.TrimLeadingSpace = separator == ',' || separator == ';' // in front of quotes
 	values, err := in.Read()
 	if err != nil {
 		return nil

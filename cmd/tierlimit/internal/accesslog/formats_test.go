@@ -69,6 +69,9 @@ func TestFormatsOfOthers(t *testing.T) {
 		"Heroku's router":                    {`2026-11-22T12:00:00.500000+00:00 heroku[router]: at=info method=GET path="/a?b" host=x.org request_id=86 fwd="10.0.0.1,10.0.0.9" dyno=web.1 connect=1ms status=200 bytes=7 protocol=https`, half},
 		"Heroku's router, drained":           {`300 <158>1 2026-11-22T12:00:00.500000+00:00 host heroku router - at=info method=GET path="/a?b" host=x.org fwd="10.0.0.1" dyno=web.1 status=200 bytes=7`, half},
 		"lograge":                            {`I, [2026-11-22T12:00:00.500000 #81]  INFO -- : method=GET path=/a?b format=html status=200 duration=5.2 remote_ip=10.0.0.1 bytes=7`, half},
+		"lograge behind a zone":              {`[2026-11-22 13:00:00.500 +0100] method=GET path=/a?b status=200 remote_ip=10.0.0.1 bytes=7`, half},
+		"Fluentd's files":                    {"2026-11-22T13:00:00.5+01:00\tnginx.access\t{\"remote\":\"10.0.0.1\",\"host\":\"-\",\"method\":\"GET\",\"path\":\"/a?b\",\"status\":200,\"size\":7}", half},
+		"Fluentd's output":                   {`2026-11-22 13:00:00.500000000 +0100 nginx.access: {"remote":"10.0.0.1","method":"GET","path":"/a?b","status":200,"size":7}`, half},
 		"lograge behind a date":              {`[2026-11-22 12:00:00.500] method=GET path=/a?b status=200 remote_ip=10.0.0.1 bytes=7`, half},
 
 		// A logger puts its time and its name in front of the server's line.
@@ -205,6 +208,8 @@ func TestFormatsOfOthers(t *testing.T) {
 
 		"CSV":                       {"time,client,path\n2026-11-22T12:00:00Z,10.0.0.1,/a", Request{Time: at, Host: "10.0.0.1", Path: "/a"}},
 		"CSV as spreadsheets do":    {"Time;Client IP;Path\r\n2026-11-22 12:00:00;10.0.0.1;\"/a;\"\"b\"\"\"\r\n", Request{Time: at, Host: "10.0.0.1", Path: `/a;"b"`}},
+		"CSV with spaces":           {"\"Time\", \"Client IP\", \"Path\"\n\"2026-11-22T12:00:00Z\", \"10.0.0.1\", \"/a, b\"", Request{Time: at, Host: "10.0.0.1", Path: "/a, b"}},
+		"bars":                      {"time | ip | path\n2026-11-22 12:00:00+00 | 10.0.0.1 | /a", Request{Time: at, Host: "10.0.0.1", Path: "/a"}},
 		"CSV with a date":           {"date,time,user_id,cost\n2026-11-22,12:00:00.5,17,3", Request{Time: half.Time, Host: "-", User: "17", Cost: 3}},
 		"CSV with a partition":      {"date,time,ip\n2026-11-22,2026-11-22T12:00:00Z,10.0.0.1", Request{Time: at, Host: "10.0.0.1"}},
 		"tabs, the last empty":      {"time\tip\tpath\tuser\n2026-11-22T12:00:00Z\t10.0.0.1\t/a\t", Request{Time: at, Host: "10.0.0.1", Path: "/a"}},

@@ -51,18 +51,24 @@ func splitLogfmt(line string) (front, pairs string) {
 
 func isName(s string) bool { return s != "" && !strings.ContainsAny(s, " \t\"") }
 
-// stampIn returns the first date and time of day among words, or "".
+// stampIn returns the first date and time of day among words, with the zone behind it, or "".
 func stampIn(front string) string {
 	words := strings.Fields(front)
 	for i, word := range words {
-		word = strings.TrimLeft(word, "[")
-		if isStamp([]byte(word)) {
-			return word
+		if !strings.ContainsAny(word, "-/") { // no date
+			continue
 		}
-		if i+1 < len(words) {
-			if word += " " + strings.TrimRight(words[i+1], "]:,"); isStamp([]byte(word)) {
-				return word
+		stamp := ""
+		for n := i + 1; n <= min(i+3, len(words)); n++ {
+			text := strings.TrimLeft(strings.Join(words[i:n], " "), "[")
+			for _, text := range []string{text, strings.TrimRight(text, "]:,")} {
+				if isStamp([]byte(text)) {
+					stamp = text
+				}
 			}
+		}
+		if stamp != "" {
+			return stamp
 		}
 	}
 	return ""

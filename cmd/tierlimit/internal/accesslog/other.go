@@ -69,13 +69,21 @@ func parseISO(line []byte) (Request, bool) {
 	return r, f.what == ""
 }
 
-// parseBehind reads a JSON object that follows a prefix of syslog or Kubernetes.
+// parseBehind reads a JSON object that follows a prefix of syslog or Kubernetes, or the time and the tag of
+// Fluentd. If the object has no time, but a path, the prefix has the time.
 func parseBehind(line []byte) (Request, bool) {
-	start := bytes.Index(line, []byte(` {"`))
-	if start < 0 {
+	start := bytes.Index(line, []byte(`{"`))
+	if start < 1 || line[start-1] != ' ' && line[start-1] != '\t' {
 		return Request{}, false
 	}
-	r, f := parseJSON(line[start+1:])
+	r, f := parseJSON(line[start:])
+	if f.what == noJSONTime {
+		object := scanObject(nil, line[start:])
+		if object.text(pathNames...) != "" {
+			object = append(object, field{name: []byte("time"), value: []byte(stampIn(string(line[:start]))), plain: true})
+			r, f = object.request()
+		}
+	}
 	return r, f.what == ""
 }
 
