@@ -36,6 +36,28 @@ func TestLaws7And8LeasesOfAKeyAreBounded(t *testing.T) {
 	}
 }
 
+// Law 8: the key of the leases is kept until the last of them ends, whichever was granted last.
+func TestLaw8LeasesAreKeptUntilTheLastOneEnds(t *testing.T) {
+	client := redistest.Shared(t).Client(t)
+	script, rule := NewScript(client), newRule(t, limit.PerHour(1000), limit.SlidingLog())
+	for {
+		key := redistest.Prefix() + "leased"
+		var clocks [3]int64
+		for i, life := range []time.Duration{time.Second, 600 * time.Millisecond, 300 * time.Millisecond} {
+			e := Entry{Key: key, Rule: rule, Operation: lua.Lease, Cost: 1, Lease: &Lease{ID: uint64(i) + 1, Most: 500, Life: life}}
+			clocks[i] = runAll(t, script, []Entry{e})[0].Clock
+		}
+		if clocks[2]-clocks[0] >= 600_000 {
+			continue // the second lease may have ended
+		}
+		want := (clocks[0] + time.Second.Microseconds() + 999) / 1000
+		if at := redistest.ExpireTime(t, client, key+":lease").Milliseconds(); at != want {
+			t.Errorf("expires at %d, want %d, when the first lease ends", at, want)
+		}
+		return
+	}
+}
+
 // A value of leases of an unknown version is left unchanged, and no units are leased.
 func TestUnknownLeasesAreLeftAlone(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
