@@ -40,6 +40,41 @@ func TestChangingTheAlgorithmGrantsNothing(t *testing.T) {
 	}
 }
 
+// Units that a log takes over from another algorithm leave exactly one window after they were charged.
+func TestUnitsThatALogTakesOverLeaveInTime(t *testing.T) {
+	script, l := NewScript(redistest.Shared(t).Client(t)), limit.PerMinute(20)
+	for _, from := range []limit.Algorithm{limit.SlidingLog(), limit.SlidingLogZSet(), limit.SlidingCounter(4, limit.Strict), limit.FixedWindow()} {
+		for _, to := range []limit.Algorithm{limit.SlidingLog(), limit.SlidingLogZSet()} {
+			key, rule := redistest.Prefix()+"taken over", newRule(t, l, to)
+			decide(t, script, key, newRule(t, l, from), epoch, 20)
+			gone := epoch + l.Window().Microseconds()
+			if d := decide(t, script, key, rule, gone-1, 1); d.Status != Denied || d.RetryAfter != time.Microsecond {
+				t.Errorf("from %v to %v, 1 µs before: %+v", from, to, d)
+			}
+			if d := decide(t, script, key, rule, gone, 1); d.Status != Allowed {
+				t.Errorf("from %v to %v: %+v", from, to, d)
+			}
+		}
+	}
+}
+
+// GCRA may have nothing to hand over: less than a unit of a key's debt is left if a refund came late.
+func TestGCRAHandsOverLessThanAUnit(t *testing.T) {
+	script, key := NewScript(redistest.Shared(t).Client(t)), redistest.Prefix()+"less"
+	hourly := newRule(t, limit.PerHour(1), limit.GCRA())
+	now := epoch + 30*time.Minute.Microseconds()
+	decide(t, script, key, hourly, epoch, 1)
+	for _, e := range []Entry{
+		{Key: key, Rule: hourly, Operation: lua.Refund, Cost: 1, Charged: 1, Stamp: epoch},
+		{Key: key, Rule: newRule(t, limit.PerMinute(1), limit.SlidingLog()), Operation: lua.Peek, Cost: 1},
+	} {
+		replies, err := script.Run(t.Context(), []Entry{e}, now)
+		if err != nil || replies[0].Remaining != 1 {
+			t.Errorf("%+v, %v, want one unit free", replies, err)
+		}
+	}
+}
+
 // If versions of a service have different limits and windows for the same key, the log decides each version's
 // requests exactly like a log of that version's own that contains all units charged by any version.
 func TestLogIsExactForEveryVersionOfALimit(t *testing.T) {

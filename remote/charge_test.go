@@ -119,6 +119,20 @@ func TestChargesKeepTheirAge(t *testing.T) {
 	}
 }
 
+// A unit of the past counts in a log until it is one window old, and then no longer.
+func TestChargesOfAWindowAgoDoNotCount(t *testing.T) {
+	script := NewScript(redistest.Shared(t).Client(t))
+	for _, a := range []limit.Algorithm{limit.SlidingLog(), limit.SlidingLogZSet()} {
+		rule, key := newRule(t, limit.PerMinute(10), a), redistest.Prefix()+"old"
+		for i, age := range []time.Duration{time.Minute, time.Minute - time.Microsecond} {
+			r := runAll(t, script, []Entry{past(key, rule, int64(i)+1, Charge{3, age})})[0]
+			if r.Granted != int64(3*i) {
+				t.Errorf("%v: %d units of %v ago count: %+v", a, r.Granted, age, r)
+			}
+		}
+	}
+}
+
 // Law 8: a key with units of the past expires when they no longer matter, as if they had been charged in time. An
 // older charge does not shorten the life of the key, and no charge prolongs the life beyond the charge's own
 // window. Units that have left the window change nothing. The marker expires a minute after the key, but ten

@@ -1,0 +1,69 @@
+package remote
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/tierlimit/tierlimit/internal/redistest"
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/lua"
+)
+
+// The script settles common holds straight through. The answers, and the values left in Redis, are those of the
+// general path, which a peek in front of the settlement leads to: while time passes, when Redis's clock has stepped
+// back, and afterwards, when the key's own clock is ahead.
+func TestSettlementsStraightThroughAreLikeOthers(t *testing.T) {
+	client := redistest.Shared(t).Client(t)
+	script := NewScript(client)
+	const window = int64(60_000_000)
+	start := int64(epoch) - epoch%window
+	for _, a := range configurations() {
+		rule := newRule(t, limit.Per(40, time.Minute).WithBurst(40), a)
+		for _, joined := range []bool{false, true} {
+			for _, used := range []int64{0, 1, 4} {
+				// When other units were charged after the holds, when the clock stepped back, and when the holds are settled.
+				for _, when := range [][3]int64{{0, 0, 10}, {10, 0, 10}, {10, 0, 5}, {10, 4, 20}, {10, 0, window - 1}, {10, 0, window + 1}} {
+					settled := func(first ...Entry) string {
+						key := redistest.Prefix() + "k"
+						run := func(after int64, entries ...Entry) []Reply {
+							t.Helper()
+							for i := range entries {
+								entries[i].Key = key
+							}
+							replies, err := script.Run(t.Context(), entries, start+after)
+							if err != nil {
+								t.Fatal(err)
+							}
+							return replies
+						}
+						peek := Entry{Rule: rule, Operation: lua.Peek, Cost: 1}
+						if when[0] > 0 {
+							run(0, holdEntry("", rule, lua.Hold, 1, 4))
+							run(0, holdEntry("", rule, lua.Hold, 2, 4))
+							run(when[0], Entry{Rule: rule, Cost: 3})
+						} else {
+							run(0, Entry{Rule: rule, Cost: 3})
+							run(0, holdEntry("", rule, lua.Hold, 1, 4))
+							run(0, holdEntry("", rule, lua.Hold, 2, 4))
+						}
+						if when[1] > 0 {
+							run(when[1], peek)
+						}
+						settle := holdEntry("", rule, lua.Settle, 1, used)
+						if other := holdEntry("", rule, lua.Settle, 2, 1); joined && !settle.joinHold(&other) {
+							t.Fatal("they share no entry")
+						}
+						replies := run(when[2], append(first, settle)...)
+						after := run(when[2], peek)
+						return fmt.Sprintf("%+v, then %+v; %x", replies[len(replies)-1], after[0], client.Get(t.Context(), key+":holds").Val())
+					}
+					straight, general := settled(), settled(Entry{Rule: rule, Operation: lua.Peek, Cost: 1})
+					if straight != general {
+						t.Errorf("%v, joined %v, %d used, at %v:\n%s, in general\n%s", a, joined, used, when, straight, general)
+					}
+				}
+			}
+		}
+	}
+}
