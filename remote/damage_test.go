@@ -47,6 +47,7 @@ func TestLaw7ADamagedValueFailsItsOwnEntryOnly(t *testing.T) {
 		"a counter of more units than are charged":         text("\x03" + now + "\x00\x01\x01" + ten + ff[:6] + "\x00\x00"),
 		"a GCRA without fields":                            text("\x04" + now),
 		"a GCRA without a limit":                           text("\x04" + now + strings.Repeat("\x00", 19)),
+		"a GCRA of a limit without a window":               text("\x04" + now + now[:7] + ten + ten[:5] + "\x00"),
 		"a GCRA of the far future":                         text("\x04" + now + ff[:19]),
 		"a fixed window without a count":                   text("\x05" + now),
 		"a fixed window charged in the far future":         text("\x05" + ff[:7] + strings.Repeat("\x00", 20)),
@@ -385,6 +386,35 @@ func TestLaw7DamagedKeysOfTheFleet(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Law 7: records of losses that end in the far future do not keep their key for longer than the longest window.
+func TestLaw7LossesOfTheFarFuture(t *testing.T) {
+	client, ctx := redistest.Start(t).Client(t), t.Context()
+	f := newFleet(t, client, "a", time.Minute)
+	mustHeartbeat(t, f, false)
+	key := f.place.Load().keys[4].(string)
+	client.Set(ctx, key, "rule 4503599627370496000\n", time.Hour)
+	mustHeartbeat(t, f, false)
+	if life := client.PTTL(ctx, key).Val(); life <= 0 || life > limit.MaxWindow {
+		t.Errorf("%q expires in %v", client.Get(ctx, key).Val(), life)
+	}
+}
+
+// Law 7: a settlement that is sent alone leaves a GCRA state alone that is damaged.
+func TestLaw7ALoneSettlementOfADamagedKey(t *testing.T) {
+	client, ctx := redistest.Shared(t).Client(t), t.Context()
+	script, key, rule := NewScript(client), redistest.Prefix()+"damaged", newRule(t, limit.PerHour(10), limit.GCRA())
+	runAll(t, script, []Entry{holdEntry(key, rule, lua.Hold, 1, 4)})
+	raw := []byte(client.Get(ctx, key).Val())
+	copy(raw[15:], appendInt(nil, 1<<55, 7)) // the theoretical arrival time
+	client.Set(ctx, key, raw, time.Hour)
+	if r := runAll(t, script, []Entry{holdEntry(key, rule, lua.Settle, 1, 1)})[0]; r.Status != Unreadable {
+		t.Errorf("%+v", r)
+	}
+	if got := client.Get(ctx, key).Val(); got != string(raw) {
+		t.Errorf("%q became %q", raw, got)
+	}
 }
 
 // Law 7: a counter whose total is less than the sum of its counts can be refunded. (The total would become
