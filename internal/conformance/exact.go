@@ -69,6 +69,72 @@ func (s suite) hugeCounts(t *testing.T) {
 	}
 }
 
+// hugeGroups checks the same for a group, whose entries are decided straight through unless their costs are too large
+// for that: two charges fill the whole limit, to the last part of a µs.
+func (s suite) hugeGroups(t *testing.T) {
+	l := limit.Per(limit.MaxQuota-87, limit.MaxWindow-time.Microsecond).WithBurst(limit.MaxQuota - 87)
+	rule, err := remote.NewRule(l, limit.GCRA())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for part := int64(3); part < 20; part++ {
+		first := l.Quota() / part
+		keys := []string{s.newKey(), s.newKey()}
+		for _, cost := range []int64{first, l.Quota() - first} {
+			var group []remote.Entry
+			for _, key := range keys {
+				group = append(group, remote.Entry{Key: key, Rule: rule, Cost: cost, Group: 1})
+			}
+			replies, err := s.backend.Run(context.Background(), group, epoch)
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := l.Quota() - first
+			if cost != first {
+				want = 0
+			}
+			for i, r := range replies {
+				if r.Status != remote.Allowed || r.Remaining != want {
+					t.Fatalf("entry %d of %d units: %+v, want it allowed, and %d units free", i, cost, r, want)
+				}
+			}
+		}
+	}
+}
+
+// refundsToAPart checks law 10 for refunds of which hardly as much is left as they ask for: what is left of the
+// charge differs by parts of a µs.
+func (s suite) refundsToAPart(t *testing.T) {
+	l := limit.Per(3, 10*time.Second).WithBurst(20)
+	rule, err := remote.NewRule(l, limit.GCRA())
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole := func(units int64) int64 { return units * 10_000_000 / 3 }
+	for charged := int64(1); charged <= 6; charged++ {
+		for units := int64(1); units <= charged; units++ {
+			for off := int64(-1); off <= 1; off++ {
+				reference, err := model.New(l, limit.GCRA())
+				if err != nil {
+					t.Fatal(err)
+				}
+				e, later := remote.Entry{Key: s.newKey(), Rule: rule}, epoch+max(0, whole(charged)-whole(units)+off)
+				for _, cost := range []int64{7, charged} {
+					e.Cost = cost
+					s.expectEqual(t, e, epoch, reference.Decide(epoch, cost))
+				}
+				refund := e
+				refund.Operation, refund.Cost, refund.Charged, refund.Stamp = lua.Refund, units, charged, epoch
+				s.expectEqual(t, refund, later, reference.Refund(later, epoch, charged, units))
+				for units := int64(1); units < 20; units++ { // waits show parts of a µs, too
+					e.Operation, e.Cost = lua.Peek, units
+					s.expectEqual(t, e, later, reference.Peek(later, units))
+				}
+			}
+		}
+	}
+}
+
 // hugeAndOdd checks law 10 where it is hardest: products far above 2^53, intervals that are not a whole number of
 // µs, prime windows and quotas. Every field equals the model's, which computes with big integers.
 func (s suite) hugeAndOdd(t *testing.T) {

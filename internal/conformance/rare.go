@@ -113,3 +113,33 @@ func (s suite) statedEmptyAfterAStep(t *testing.T) {
 		}
 	}
 }
+
+// refundedHold checks what a log gives back for a hold whose units a refund has taken as the oldest ones: other units
+// in their place, beside its own if the refund took only some of them.
+func (s suite) refundedHold(t *testing.T) {
+	l := limit.Per(20, time.Minute)
+	for _, a := range []limit.Algorithm{limit.SlidingLog(), limit.SlidingLogZSet()} {
+		for refunded := int64(1); refunded <= 5; refunded++ {
+			rule, err := remote.NewRule(l, a)
+			if err != nil {
+				t.Fatal(err)
+			}
+			reference, err := model.New(l, a)
+			if err != nil {
+				t.Fatal(err)
+			}
+			e := remote.Entry{Key: s.newKey(), Rule: rule}
+			hold, take, refund, settle, peek := e, e, e, e, e
+			hold.Operation, hold.Cost, hold.Hold = lua.Hold, 3, &remote.Hold{ID: 1, Life: time.Minute}
+			take.Cost = 6
+			refund.Operation, refund.Cost, refund.Charged, refund.Stamp = lua.Refund, refunded, 6, epoch+1
+			settle.Operation, settle.Hold = lua.Settle, hold.Hold
+			peek.Operation, peek.Cost = lua.Peek, 20
+			s.expectEqual(t, hold, epoch, reference.Hold(epoch, 3, false, model.HoldTerms{ID: 1, Life: 60_000_000}))
+			s.expectEqual(t, take, epoch+1, reference.Decide(epoch+1, 6))
+			s.expectEqual(t, refund, epoch+2, reference.Refund(epoch+2, epoch+1, 6, refunded))
+			s.expectEqual(t, settle, epoch+3, reference.Settle(epoch+3, 0, 1))
+			s.expectEqual(t, peek, epoch+4, reference.Peek(epoch+4, 20))
+		}
+	}
+}
