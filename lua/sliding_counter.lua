@@ -342,7 +342,7 @@ make[SLIDING_COUNTER] = function()
   -- another algorithm may have forgotten that charge, and the units counted there are then those of other charges.
   function counter.give(s, rule, stamp, _, units)
     local index = sub_window(stamp, rule)
-    if s.total == 0 or stamp <= s.now - rule.window or index > s.newest_index then
+    if s.total == 0 or stamp <= s.now - rule.window then
       return 0
     end
     local count = count_of(s, index, rule)
