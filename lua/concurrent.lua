@@ -176,10 +176,6 @@ make[CONCURRENCY] = function()
   end
 
   function slots.write(s)
-    if #s.holders == 0 then
-      call('DEL', s.key)
-      return
-    end
     local text = { header(TAG_SLOTS, s) }
     for i = 1, #s.holders do
       local line = s.holders[i]
