@@ -71,7 +71,7 @@ make[GCRA] = function()
     s.free = free(s, rule)
   end
 
-  -- Sets a negative debt to 0. Units given back in memory may have caused it.
+  -- Sets a negative debt to 0: it was paid off before now, or units were given back in memory.
   local function pay_off(s)
     if s.tat < s.now then
       s.tat, s.part = s.now, 0
@@ -263,12 +263,7 @@ make[GCRA] = function()
   function gcra.look(s, rule)
     local debt, part = 0, 0
     if s.tag == TAG_GCRA and s.same then
-      debt = s.tat - s.now
-      if debt < 0 then
-        debt = 0
-      else
-        part = s.part
-      end
+      debt, part = s.tat - s.now, s.part
       s.lasts = matters(rule, s.newest, s.tat, part)
     elseif s.tag == TAG_GCRA then
       -- Another limit's debt: it becomes the same number of units at the newest charge, at this limit's interval,
@@ -285,9 +280,6 @@ make[GCRA] = function()
         debt, part = MOST, 0
       end
       debt = debt - (s.now - s.newest)
-      if debt < 0 then
-        debt, part = 0, 0
-      end
     elseif s.tag ~= 0 then
       -- Another algorithm's units count as if they had been charged under this rule, at most as many as let one
       -- unit fit a window later.
