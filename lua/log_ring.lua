@@ -180,11 +180,11 @@ make[SLIDING_LOG] = function()
     return math.max(capacity, count, math.min(keep, floor(count * 1.25) + 4))
   end
 
-  -- Rewrites the ring with the head in slot 0. youngest is the stamp of the last unit.
-  local function write_ring(s, slots, youngest)
+  -- Rewrites the ring with the head in slot 0.
+  local function write_ring(s, slots)
     s.capacity = grown(s.capacity or 0, s.count, s.keep)
     s.head = 0
-    store(s, fields(s) .. slots .. rep('\0', s.capacity * s.width - #slots), matters(math.max(youngest, s.newest), s.longest))
+    store(s, fields(s) .. slots .. rep('\0', s.capacity * s.width - #slots), matters(s.newest, s.longest))
   end
 
   -- Removes ranges of units.
@@ -198,7 +198,7 @@ make[SLIDING_LOG] = function()
     end
     pieces[#pieces + 1] = sub(stored, from * width + 1)
     s.count, s.width = s.count - s.given, width
-    write_ring(s, concat(pieces), s.newest)
+    write_ring(s, concat(pieces))
   end
 
   -- Removes the units that follow those that have left the window; the latter move up to close the gap. Under a longer
@@ -222,7 +222,7 @@ make[SLIDING_LOG] = function()
     if s.capacity == nil or s.count - gone + s.added > s.capacity or width ~= s.width then
       slots = sub(unroll(s, width), gone * width + 1) .. slots
       s.count, s.width = s.count - gone + s.added, width
-      write_ring(s, slots, s.newest)
+      write_ring(s, slots)
       return
     end
     s.head = (s.head + gone) % s.capacity
@@ -235,7 +235,7 @@ make[SLIDING_LOG] = function()
   -- Inserts units of the past at their times, from the youngest on, until there are s.keep units, which bounds the
   -- work. Whole ranges of slots are copied.
   local function write_past(s)
-    local stamps, units, youngest = s.past.stamps, s.past.units, ring.log.youngest(s)
+    local stamps, units = s.past.stamps, s.past.units
     local width = math.max(s.width or 5, width_for(s.longest))
     local stored = unroll(s, width)
     local pieces, room, to = {}, s.keep, s.count
@@ -255,7 +255,7 @@ make[SLIDING_LOG] = function()
     end
     pieces[1] = piece(math.min(to, ring.log.up_to(s, s.now - s.longest)))
     s.count, s.width = s.keep - room, width
-    write_ring(s, concat(pieces, '', 1, 2 * #stamps + 1), youngest)
+    write_ring(s, concat(pieces, '', 1, 2 * #stamps + 1))
   end
 
   function ring.write(s, rule)
