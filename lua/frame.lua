@@ -469,8 +469,7 @@ local function settle(e, s, charge)
     return
   end
   local up_to = operation == TAKE_UP_TO or operation == HOLD_UP_TO
-  local wanted = up_to and 1 or e.count
-  if outcome < 0 or outcome >= wanted or operation == REFUND or operation == CHARGE or operation == SLOTS then
+  if outcome < 0 or outcome >= e.count or operation == REFUND or operation == CHARGE or operation == SLOTS then
     return answer(4, outcome, s.free, reset, s.offset)
   end
   if e.full then
