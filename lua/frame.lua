@@ -516,8 +516,8 @@ local function decided_plainly(s)
   if not told then
     return false
   end
-  at, keys, replies = behind, keys + 1, replies + 1
-  key, holds, reply[replies] = asked_keys[keys], nil, told
+  at, keys, replies = behind, keys + 1, replies + 1 -- the next entry has another key, so key and holds do not matter
+  reply[replies] = told
   return true
 end
 
