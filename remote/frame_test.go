@@ -100,6 +100,23 @@ func TestLaw3TheLastHoldThereIsRoomFor(t *testing.T) {
 	}
 }
 
+// Law 3: a hold is kept when settlements behind it find nothing to settle.
+func TestLaw3AHoldBeforeUnknownSettlements(t *testing.T) {
+	script, key := NewScript(redistest.Shared(t).Client(t)), redistest.Prefix()+"unknown"
+	rule := newRule(t, limit.PerHour(100), limit.SlidingCounter(4, limit.Strict)) // which settles in memory
+	settle, other := holdEntry(key, rule, lua.Settle, 8, 1), holdEntry(key, rule, lua.Settle, 9, 1)
+	if !settle.joinHold(&other) {
+		t.Fatal("they share no entry")
+	}
+	replies := runAll(t, script, []Entry{{Key: key, Rule: rule, Operation: lua.Peek, Cost: 1}, holdEntry(key, rule, lua.Hold, 1, 7), settle})
+	if replies[1].Status != Allowed {
+		t.Fatalf("%+v", replies)
+	}
+	if r := runAll(t, script, []Entry{holdEntry(key, rule, lua.Settle, 1, 0)})[0]; r.Status != Allowed || r.Granted != 7 {
+		t.Errorf("%+v, want 7 units given back", r)
+	}
+}
+
 // Law 3: a settlement gives back nothing of a charge that the key no longer knows of. The key was lost, and Redis's
 // clock stepped back, so that its newest charge is older than the hold.
 func TestLaw3AHoldWhoseKeyWasLost(t *testing.T) {

@@ -58,6 +58,19 @@ func TestLaw8LeasesAreKeptUntilTheLastOneEnds(t *testing.T) {
 	}
 }
 
+// Law 1: a lease of a fixed window ends with the window, in which its units were charged.
+func TestLaw1LeasesEndWithTheirWindow(t *testing.T) {
+	script, rule := NewScript(redistest.Shared(t).Client(t)), newRule(t, limit.PerMinute(100), limit.FixedWindow())
+	end := int64(epoch) - epoch%60_000_000 + 60_000_000
+	for _, left := range []time.Duration{10 * time.Millisecond, 2 * time.Second} {
+		e := Entry{Key: redistest.Prefix() + "leased", Rule: rule, Operation: lua.Lease, Cost: 10, Lease: &Lease{ID: 1, Most: 50, Life: time.Second}}
+		replies, err := script.Run(t.Context(), []Entry{e}, end-left.Microseconds())
+		if err != nil || replies[0].Life != min(left, time.Second) {
+			t.Errorf("%v before the end of the window: %+v, %v", left, replies, err)
+		}
+	}
+}
+
 // A value of leases of an unknown version is left unchanged, and no units are leased.
 func TestUnknownLeasesAreLeftAlone(t *testing.T) {
 	client := redistest.Shared(t).Client(t)

@@ -19,12 +19,13 @@ func TestSettlementsStraightThroughAreLikeOthers(t *testing.T) {
 	const window = int64(60_000_000)
 	start := int64(epoch) - epoch%window
 	for _, a := range configurations() {
-		rule := newRule(t, limit.Per(40, time.Minute).WithBurst(40), a)
+		rule, shorter := newRule(t, limit.Per(40, time.Minute).WithBurst(40), a), newRule(t, limit.Per(40, 30*time.Second).WithBurst(40), a)
 		for _, joined := range []bool{false, true} {
 			for _, used := range []int64{0, 1, 4} {
-				// When other units were charged after the holds, when the clock stepped back, and when the holds are settled.
-				for _, when := range [][3]int64{{0, 0, 10}, {10, 0, 10}, {10, 0, 5}, {10, 4, 20}, {10, 0, window - 1}, {10, 0, window + 1}} {
+				// When other units were charged after the holds (if negative: before, and the window is now shorter), when the clock stepped back, and when the holds are settled.
+				for _, when := range [][3]int64{{0, 0, 10}, {10, 0, 10}, {10, 0, 5}, {10, 4, 20}, {10, 0, window - 1}, {10, 0, window + 1}, {-10, 0, 10}} {
 					settled := func(first ...Entry) string {
+						rule := rule
 						key := redistest.Prefix() + "k"
 						run := func(after int64, entries ...Entry) []Reply {
 							t.Helper()
@@ -49,6 +50,12 @@ func TestSettlementsStraightThroughAreLikeOthers(t *testing.T) {
 						}
 						if when[1] > 0 {
 							run(when[1], peek)
+						}
+						if when[0] < 0 { // the rule has got a shorter window
+							rule, peek.Rule = shorter, shorter
+							for i := range first {
+								first[i].Rule = shorter
+							}
 						}
 						settle := holdEntry("", rule, lua.Settle, 1, used)
 						if other := holdEntry("", rule, lua.Settle, 2, 1); joined && !settle.joinHold(&other) {
