@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/lua"
 	"github.com/tierlimit/tierlimit/remote"
 )
 
@@ -185,5 +186,24 @@ func TestMemoryOfCharges(t *testing.T) {
 	}
 	if !slices.Equal(forgotten, []int64{50, math.MinInt64}) {
 		t.Errorf("forgotten since %v", forgotten)
+	}
+}
+
+// While a rule settles, a Peek asks whether its units fit into this instance's share, and reserves none.
+func TestPeekOfAShare(t *testing.T) {
+	l := newShards(t, 1)
+	s, m := l.first, l.masters[0]
+	r := newRule(t, "r", limit.PerHour(100), limit.SlidingLog())
+	l.heartbeat(t, s)
+	s.Learned(question(r, "k", 80), &remote.Reply{Granted: 80, Remaining: 20})
+	m.heard.Generation = "another"
+	l.heartbeat(t, s)
+	for units, want := range map[int64]bool{1: true, 20: true, 21: false} {
+		q := question(r, "k", units)
+		q.Operation = lua.Peek
+		own, d, ok := s.Reserve(q)
+		if ok != want || own.Units != 0 {
+			t.Errorf("a Peek of %d units, of which 20 are free: %v, %+v, %+v", units, ok, own, d)
+		}
 	}
 }
