@@ -320,3 +320,39 @@ func TestAnOldLeaseIsNoSignOfDemand(t *testing.T) {
 		t.Error("no lease is wanted after the end of one that has units left")
 	}
 }
+
+// The demand for a key says nothing about the key that takes its place.
+func TestDemandIsOfOneKey(t *testing.T) {
+	l := NewLeases[string](leaseWays)
+	for hash := range uint64(leaseWays) {
+		l.Wanted(1+hash, noon, 100, leaseLife, 1000)
+	}
+	if want := l.Wanted(1+leaseWays, noon, 1, leaseLife, 1000); want != 0 {
+		t.Errorf("%d units are wanted for a key that has been asked for once", want)
+	}
+}
+
+// A set that is full of keys whose leases are requested has no place for another key.
+func TestNoRequestForALeaseMakesWay(t *testing.T) {
+	l := NewLeases[string](leaseWays)
+	ask := func(hash uint64) (want int64) {
+		for range leaseWorth {
+			want = l.Wanted(hash, noon, 1, leaseLife, 1000)
+		}
+		return want
+	}
+	for hash := range uint64(leaseWays) {
+		if ask(1+hash) == 0 {
+			t.Fatal("no lease is wanted")
+		}
+	}
+	if want := ask(1 + leaseWays); want != 0 {
+		t.Errorf("%d units are wanted for one key more", want)
+	}
+	for hash := range uint64(leaseWays) {
+		l.Hold(1+hash, noon, lease(1+hash, noon, 5))
+	}
+	if left := l.Left(noon); left != 5*leaseWays {
+		t.Errorf("%d units left, want %d", left, 5*leaseWays)
+	}
+}
