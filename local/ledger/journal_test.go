@@ -553,3 +553,28 @@ func TestUnitsWaitWhileMoreAreAdded(t *testing.T) {
 	stop.Store(true)
 	losing.Wait()
 }
+
+// A debt has this instance's share only if an outage has fixed it. What Redis last said is free is no share: under
+// GCRA, a debt that is computed from it is as good as paid off, and Redis would grant its units again.
+func TestDebtsHaveTheShareOfTheirOutage(t *testing.T) {
+	for name, test := range map[string]struct {
+		heard  bool
+		outage Outage
+		want   float64
+	}{
+		"a key that Redis knows":         {true, Outage{Fleet: 4}, 0},
+		"a key that Redis does not know": {false, Outage{Fleet: 4}, 0},
+		"an outage":                      {false, Outage{Number: 1, Cut: noon, Fleet: 4}, 0.25},
+	} {
+		l := New[string](8)
+		a := &Account[string]{Hash: 7, Window: time.Minute, Quota: 1000, Key: "k"}
+		if test.heard {
+			l.Learn(a, noon, Known{Granted: 10, Free: 900, Capacity: 1000, Sliding: true})
+		}
+		l.Take(a, test.outage, noon, 10)
+		debts := l.Uncharged(all, 1, noon)
+		if len(debts) != 1 || math.Abs(debts[0].Share-test.want) > 0.001 {
+			t.Errorf("%s: %+v, want a share of %v", name, debts, test.want)
+		}
+	}
+}

@@ -303,3 +303,15 @@ func TestLedgerConcurrently(t *testing.T) {
 		}
 	}
 }
+
+// All units are gone when the last of them leave the window, also those that a coarse count has no place for.
+func TestWaitForAllOfManyUnits(t *testing.T) {
+	const quota, window = 1<<17 + 1, 160 * time.Second // sub-windows of 10 s
+	l := New[string](8)
+	take(l, 7, window, quota, noon, quota)
+	for cost, want := range map[int64]time.Duration{quota: window + 10*time.Second, 1<<16 + 1: window + 5*time.Second + 38147} {
+		if granted, _, retry := take(l, 7, window, quota, noon, cost); granted || retry != want {
+			t.Errorf("%d units: granted %v, retry after %v, want %v", cost, granted, retry, want)
+		}
+	}
+}

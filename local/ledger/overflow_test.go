@@ -138,3 +138,17 @@ func TestLaw11DebtsAddUp(t *testing.T) {
 		l.Take(newcomer, o, noon, test.take)
 	}
 }
+
+// Arrears that are over leave nothing behind that would make later ones larger.
+func TestArrearsThatAreOverAreForgotten(t *testing.T) {
+	var d arrears
+	d.raise(5, 10)
+	d.raise(3, 20)
+	if d = d.at(10); d.units != 3 || d.over() != 20 {
+		t.Fatalf("%+v, want 3 units until 20", d)
+	}
+	d.raise(1, 30)
+	if d = d.at(20); d.units != 1 || d.over() != 30 {
+		t.Errorf("%+v, want 1 unit until 30", d)
+	}
+}

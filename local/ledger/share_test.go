@@ -398,3 +398,18 @@ func TestDenialsOfUnknownKeysSayNothing(t *testing.T) {
 		t.Error("Redis is said to have lost data")
 	}
 }
+
+// Units that leave the window while they are still on record say nothing about Redis's data: Redis counts them no
+// more. Otherwise each key that is used again after a window would make its rule settle.
+func TestUnitsThatLeaveTheWindowAreNotMissed(t *testing.T) {
+	l := New[string](8)
+	a := &Account[string]{Hash: 7, Window: 160 * time.Second, Quota: 100}
+	l.Learn(a, noon, Known{Granted: 10, Free: 90, Capacity: 100, Sliding: true})
+	now := noon + 169*second // within the sub-window that began at noon plus 160 s
+	if l.Learn(a, now, Known{Granted: 1, Free: 99, Capacity: 100, Sliding: true}) {
+		t.Error("Redis is said to have lost units that are older than the window")
+	}
+	if l.Learn(a, now, Known{Granted: 5, Free: 94, Capacity: 100, Sliding: true}) {
+		t.Error("Redis is said to have lost data, and has all units of the window")
+	}
+}
