@@ -33,8 +33,8 @@ func TestGCRADebts(t *testing.T) {
 		units := int64(0)
 		for _, c := range r.charges(d, test.at*second, test.fleet) {
 			units += c.Units
-			if c.Age != 0 {
-				t.Errorf("%+v: age %v", test, c.Age)
+			if c.Age != 0 || c.Units == 0 {
+				t.Errorf("%+v: %d units of age %v", test, c.Units, c.Age)
 			}
 		}
 		if units != test.want {

@@ -190,7 +190,9 @@ func TestLaw11TheFleetOfALaterLossCounts(t *testing.T) {
 	}
 	loseAgain(time.Hour, 8)
 	check("back first of eight", 8)
-	loseAgain(FleetTTL-1, 1)
+	l.now.Add(int64(2 * time.Second))
+	check("once a short rule has stopped settling", 8)
+	loseAgain(FleetTTL-1-2*time.Second, 1)
 	check("back again before the others", 8)
 	loseAgain(FleetTTL, 3)
 	check("five have left", 3)
