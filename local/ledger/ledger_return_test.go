@@ -213,3 +213,20 @@ func waiting(l *Ledger[string]) int64 {
 	units, _ := l.Waiting()
 	return units
 }
+
+// Undo removes the newest units, also if the next sub-window has begun since they were reserved. If it removed the
+// oldest, what is left would stay on record for longer.
+func TestUndoInTheNextSubWindow(t *testing.T) {
+	const window = 160 * time.Second // sub-windows of 10 s
+	l := New[string](8)
+	take(l, 7, window, 100, noon, 5)
+	a, o := whole(l, 7, window, 100)
+	l.Reserve(a, o, noon+19*second, 3, 3)
+	l.Undo(a, noon+21*second, 3, false)
+	if used := l.Used(a, noon+21*second); used != 5 {
+		t.Errorf("%d units on record, want 5", used)
+	}
+	if used := l.Used(a, noon+170*second); used != 0 {
+		t.Errorf("%d units on record after the window of all that are left", used)
+	}
+}

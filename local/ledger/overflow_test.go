@@ -151,4 +151,13 @@ func TestArrearsThatAreOverAreForgotten(t *testing.T) {
 	if d = d.at(20); d.units != 1 || d.over() != 30 {
 		t.Errorf("%+v, want 1 unit until 30", d)
 	}
+
+	d = arrears{}
+	d.raise(5, 10)
+	d.raise(3, 20)
+	d.raise(5, 30) // these include both
+	d.raise(1, 40)
+	if d = d.at(30); d.units != 1 || d.over() != 40 {
+		t.Errorf("%+v, want 1 unit until 40", d)
+	}
 }

@@ -413,3 +413,18 @@ func TestUnitsThatLeaveTheWindowAreNotMissed(t *testing.T) {
 		t.Error("Redis is said to have lost data, and has all units of the window")
 	}
 }
+
+// Law 11: every instance may grant one unit, however small the limit, also for a decision that Redis missed although
+// it is not lost.
+func TestLaw11EveryInstanceHasOneUnit(t *testing.T) {
+	for name, o := range map[string]Outage{"missed": {Fleet: 20}, "an outage": {Number: 1, Cut: noon, Fleet: 20}} {
+		l := New[string](8)
+		a := &Account[string]{Hash: 7, Window: time.Minute, Quota: 10, Key: "k"}
+		if g := l.Take(a, o, noon, 1); g.Granted != 1 {
+			t.Errorf("%s: the first unit: %+v", name, g)
+		}
+		if g := l.Take(a, o, noon, 1); g.Granted != 0 {
+			t.Errorf("%s: the second unit: %+v", name, g)
+		}
+	}
+}
