@@ -519,3 +519,49 @@ func TestZeroSlot(t *testing.T) {
 		t.Errorf("held %v, ended %v, %d units released", s.Held(slotsNow), ended(&s), units)
 	}
 }
+
+// Law 13: slots of a key whose units change while a statement is on its way are renewed, if Redis had a record. If it
+// had none, nothing was renewed there, although units may have been acquired meanwhile.
+func TestLaw13SlotsInUseAreRenewedOnlyWithTheirRecord(t *testing.T) {
+	for known, renewed := range map[int64]bool{0: false, 1: true} {
+		table := NewSlots[string](func() {})
+		var one, other Slot[string]
+		till := slotsNow + int64(fleetTTL)
+		holdSlots(table, slotsNow, till, 1, &one, &other)
+		now := slotsNow + int64(fleetTTL)/2
+		all := table.Statements(now, true, everyKey)
+		if len(all) != 1 {
+			t.Fatalf("to renew it: %+v", all)
+		}
+		table.Enter(theKey, "owner", fleetTTL)
+		all[0].Answered(now, now+int64(fleetTTL), known, 1)
+		if lasts(&one, till) != renewed || !lasts(&one, till-1) {
+			t.Errorf("Redis knew of %d units: still held at its first end: %v", known, lasts(&one, till))
+		}
+	}
+}
+
+// Law 11: slots that were granted without Redis are told to it as soon as it can be reached.
+func TestLaw11SlotsGrantedAloneAreTold(t *testing.T) {
+	woken := 0
+	table := NewSlots[string](func() { woken++ })
+	var s Slot[string]
+	if granted, _ := table.GrantAlone(slotsNow, theKey, "owner", fleetTTL, Share{Quota: 4, Outage: 1, Fleet: 2}, 2, &s); !granted || woken == 0 {
+		t.Fatalf("granted %v, woken %d times", granted, woken)
+	}
+	if all := table.Statements(slotsNow, false, everyKey); len(all) != 1 || !all[0].Absolute || all[0].Units != 2 {
+		t.Errorf("Redis is told %+v", all)
+	}
+}
+
+// Law 11: a denial says that nothing is free, so that the share in an outage has nothing beside what is held.
+func TestLaw11ADenialLeavesNothingFree(t *testing.T) {
+	table := NewSlots[string](func() {})
+	var one, more Slot[string]
+	holdSlots(table, slotsNow, slotsNow+int64(fleetTTL), 8, &one)
+	h, _ := table.Enter(theKey, "owner", fleetTTL)
+	h.Left(slotsNow, 0)
+	if granted, left := table.GrantAlone(slotsNow, theKey, "owner", fleetTTL, Share{Quota: 9, Outage: 1, Fleet: 2}, 1, &more); granted || left != 0 {
+		t.Errorf("granted %v, %d left of what others hold", granted, left)
+	}
+}
