@@ -142,7 +142,7 @@ func (l *Ledger[O]) journalAdd(set *ledgerSet, i int, a *Account[O], at, index, 
 	l.journalMore(e, index, units)
 }
 
-// journalMore adds more units to a line.
+// journalMore adds more units to a line, of its newest sub-window or of an earlier one.
 func (l *Ledger[O]) journalMore(e *line[O], index, units int64) {
 	was := e.units
 	e.add(index, units)
