@@ -231,9 +231,9 @@ func TestLaw4ExpiredForAWrongClockGoesOnceMore(t *testing.T) {
 	rule := newRule(t, limit.PerHour(10), limit.SlidingLog())
 	key := redistest.Prefix() + "clock"
 	mustDecide(t, b, Entry{Key: key, Rule: rule, Cost: 1})
-	known := *b.script.only.clocks.behind.Load()
+	known := *b.script.only.clocks.only.Load()
 	known.ahead -= 3600 * 1_000_000
-	b.script.only.clocks.behind.Store(&known) // as if Redis's clock had gone forward by an hour
+	b.script.only.clocks.only.Store(&known) // as if Redis's clock had gone forward by an hour
 	if r := mustDecide(t, b, Entry{Key: key, Rule: rule, Cost: 1}); r.Status != Allowed || r.Remaining != 8 {
 		t.Errorf("%+v, want allowed with 8 remaining", r)
 	}

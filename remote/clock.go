@@ -1,7 +1,6 @@
 package remote
 
 import (
-	"cmp"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -33,12 +32,10 @@ func localTimeOf(t time.Time) int64 {
 // way back, plus the possible drift of the clocks since.
 type clocks struct {
 	bySlot bool
-	// The bound of the only server; if bySlot, that in ahead whose clock is furthest behind. It is an atomic,
-	// because it is read for each entry.
-	behind atomic.Pointer[bound]
+	only   atomic.Pointer[bound] // of the only server, unless bySlot
 
-	mu    sync.Mutex // guards the rest
-	ahead map[uint16]*bound
+	mu     sync.Mutex // guards the rest
+	ofSlot map[uint16]*bound
 }
 
 // bound is immutable.
@@ -57,7 +54,7 @@ func (b *bound) at(local int64) int64 {
 }
 
 func newClocks(bySlot bool) *clocks {
-	return &clocks{bySlot: bySlot, ahead: make(map[uint16]*bound)}
+	return &clocks{bySlot: bySlot, ofSlot: make(map[uint16]*bound)}
 }
 
 // observe updates the bound from a reply about key: from the server's clock, and the local times at which the
@@ -66,32 +63,19 @@ func newClocks(bySlot bool) *clocks {
 // how busy this process is.
 func (c *clocks) observe(key string, server, sent, received int64) (took int64) {
 	if !c.bySlot {
-		b, took := c.behind.Load().observe(server, sent, received)
-		if b != nil {
-			c.behind.Store(b) // if two goroutines store at the same moment, either bound will do
+		better, took := c.only.Load().observe(server, sent, received)
+		if better != nil {
+			c.only.Store(better) // if two goroutines store at the same moment, either bound will do
 		}
 		return took
 	}
 	slot := keySlot(key)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	known, behind := c.ahead[slot], c.behind.Load()
-	better, took := known.observe(server, sent, received)
-	if better == nil {
-		return took
+	better, took := c.ofSlot[slot].observe(server, sent, received)
+	if better != nil {
+		c.ofSlot[slot] = better
 	}
-	c.ahead[slot] = better
-	if behind == nil || better.at(received) <= behind.at(received) {
-		behind = better
-	} else if known == behind {
-		behind = better
-		for _, b := range c.ahead {
-			if b.at(received) < behind.at(received) {
-				behind = b
-			}
-		}
-	}
-	c.behind.Store(behind)
 	return took
 }
 
@@ -110,12 +94,18 @@ func (b *bound) observe(server, sent, received int64) (better *bound, took int64
 // notAfter converts a local deadline to the clock of the server that holds key. If that server has not answered
 // yet, it uses the clock that is furthest behind. It returns 0 if no clock is known.
 func (c *clocks) notAfter(key string, deadline int64) int64 {
-	b := c.behind.Load()
+	b := c.only.Load()
 	if c.bySlot {
 		slot := keySlot(key)
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		b = cmp.Or(c.ahead[slot], b)
+		if b = c.ofSlot[slot]; b == nil {
+			for _, other := range c.ofSlot {
+				if b == nil || other.at(deadline) < b.at(deadline) {
+					b = other
+				}
+			}
+		}
 	}
 	if b == nil {
 		return 0

@@ -19,7 +19,7 @@ func TestLaw4ExpiredEntriesAreResentOnce(t *testing.T) {
 	hooks := Hooks{
 		Begin: func() (func(error), error) {
 			trips++
-			if c := &b.script.only.clocks.behind; forward {
+			if c := &b.script.only.clocks.only; forward {
 				known := *c.Load()
 				known.ahead -= 3600 * 1_000_000
 				c.Store(&known) // as if Redis's clock had gone forward by an hour
@@ -64,7 +64,7 @@ func TestLaw7WhoIsResentIsNotElectedTwice(t *testing.T) {
 	forward := false
 	hooks := Hooks{
 		Begin: func() (func(error), error) {
-			if c := &b.script.only.clocks.behind; forward {
+			if c := &b.script.only.clocks.only; forward {
 				known := *c.Load()
 				known.ahead -= 3600 * 1_000_000
 				c.Store(&known) // as if Redis's clock had gone forward by an hour
