@@ -58,7 +58,16 @@ func (h *heldConns) send(ctx context.Context, cmds []redis.Cmder) error {
 func (h *heldConns) rest(forever bool) bool {
 	all := true
 	for i := range h.each {
-		all = h.each[i].rest(forever) && all
+		c := &h.each[i]
+		if !c.mu.TryLock() {
+			all = false
+			continue
+		}
+		c.giveBack()
+		if forever {
+			c.crowded = math.MaxInt64
+		}
+		c.mu.Unlock()
 	}
 	return all
 }
@@ -104,20 +113,6 @@ func mostConns(client *redis.Client) int {
 		return min(o.PoolSize, o.MaxActiveConns)
 	}
 	return o.PoolSize
-}
-
-// rest gives the connection back; if forever is set, no connection is kept again. It returns false if the
-// connection is in use.
-func (h *heldConn) rest(forever bool) bool {
-	if !h.mu.TryLock() {
-		return false
-	}
-	defer h.mu.Unlock()
-	h.giveBack()
-	if forever {
-		h.crowded = math.MaxInt64
-	}
-	return true
 }
 
 func (h *heldConn) isDue(now int64) bool {
