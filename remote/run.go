@@ -62,28 +62,20 @@ func (r *run) failed(as func(error) bool) (parts []int) {
 }
 
 // divideTorn divides the parts that a Cluster answered with TRYAGAIN: their slot is moving, and their keys are
-// split between two nodes. That proves that nothing ran. A single key is always found, so each key gets a part
-// of its own. The entries of a group stay together, and fail while their keys are split. So does a lease, which
-// has two keys; other entries are not affected. divideTorn returns the parts to send again.
+// split between two nodes. That proves that nothing ran. Each entry gets a part of its own, since a single key is
+// always found. The entries of a group stay together, and fail while their keys are split. So does an entry with a
+// second key, such as a lease. divideTorn returns the parts to send again.
 func (r *run) divideTorn() (again []int) {
 	for i := range r.parts { // without those that are appended
 		torn := r.parts[i]
 		if !redis.HasErrorPrefix(torn.cmd.Err(), "TRYAGAIN") {
 			continue
 		}
-		pieces := grouped(len(torn.entries), func(j int) any {
-			switch e := &torn.entries[j]; {
-			case e.Group != 0:
-				return e.Group
-			case e.Operation == lua.Lease:
-				return e.leaseKey()
-			case e.usesHolds():
-				return e.holdsKey()
-			case e.Operation == lua.Charge: // its key and its marker may be on different nodes
-				return e.markerKey()
-			default:
-				return e.redisKey()
+		pieces := grouped(len(torn.entries), func(j int) int {
+			if group := torn.entries[j].Group; group != 0 {
+				return -group
 			}
+			return j
 		})
 		if len(pieces) == 1 {
 			continue
