@@ -261,9 +261,7 @@ func (f *Fleet) send(ctx context.Context, to *node, args []any) (cmd heartbeatCm
 	}
 	cmd = heartbeatCmd{redis.NewSliceCmd(ctx, args...)}
 	_ = f.script.client.Process(ctx, cmd)
-	if f.script.only == nil {
-		markAstray(cmd)
-	}
+	markAstray(cmd)
 	return cmd, nil
 }
 
