@@ -10,17 +10,13 @@
 // The system calls of a non-blocking socket do not block: if there is nothing to read, they return an error that
 // says so, and Go's network poller waits. So the scheduler need not be told of them.
 //
-// Where answers come within microseconds, a read polls for a moment before it waits (poll_linux.go). Then the
-// processor need not sleep and be woken up. In some virtual machines sleeping and waking takes longer than such an
-// answer, and in others it does not, so each connection finds out which way is faster (trial_linux.go).
+// Where answers come within microseconds, a read polls for a moment before it waits (poll_linux.go), if that is
+// faster on this machine (trial_linux.go). Then the processor need not sleep and be woken up.
 //
-// The price: the monitor thread also makes sure that others get their turn while a goroutine computes without a
-// pause. It interrupts the goroutine after 10 ms, and checks the network for data. But such a goroutine may begin
-// while the monitor thread sleeps, because a quiet read woke the goroutine up, and it makes no system call itself.
-// The monitor thread then wakes up only at the next timer that the process had when the thread went to sleep;
-// without a timer, after a minute. So a timer runs every 10 ms while there are quiet reads, and others wait at most
-// that much longer. For processes that ask seldom, waking up for the timer would cost more than it saves: it runs only
-// if reads wait more often than every 10 ms, and otherwise the scheduler is told of each.
+// The price: the monitor thread also interrupts a goroutine that computes for 10 ms without a pause, so that others get
+// their turn, and checks the network for data. If a quiet read has woken up such a goroutine, the monitor thread may
+// sleep until the next timer that the process had when the thread went to sleep; without a timer, for a minute. So a
+// timer runs every 10 ms while quiet reads wait often (guard_linux.go), and others wait at most that much longer.
 //
 // A processor looks at the network poller when it has nothing to run. While all processors are busy, only the
 // monitor thread does, every 10 ms. So under load an answer of Redis waited for longer than Redis had taken. A

@@ -49,9 +49,6 @@ func (c *conn) read() error {
 
 // readBetweenTurns attempts to read after each turn of the runnable goroutines, for as long as there are any, until
 // the given time. It reports whether the read is done; otherwise the network poller must wait for it.
-//
-// A processor looks at the network poller when it has nothing to run. While all processors are busy, only the
-// monitor thread does, every 10 ms.
 func (c *conn) readBetweenTurns(until time.Time) (done bool, err error) {
 	for now := time.Now(); now.Before(until); {
 		if err := c.raw.Read(c.look); err != nil || c.reads.errno != syscall.EAGAIN {
