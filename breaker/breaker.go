@@ -6,9 +6,7 @@
 //     failures, but a caller that gives up is not.
 //   - While it is open, only the limiter's own probes go to Redis. Users' requests
 //     never serve as probes.
-//   - If Redis alternates between fast enough and too slow, the breaker does not flap:
-//     each time that it opens soon after it was closed, closing it takes twice as many
-//     probes.
+//   - If Redis alternates between fast enough and too slow, the breaker does not flap (see relapse).
 //
 // [Breaker.Closed] is one atomic load, cheap enough for every decision.
 package breaker

@@ -220,11 +220,8 @@ func MayHaveRun(err error) bool {
 	return true
 }
 
-// Misconfigured returns, for an error that waiting does not solve, an error that says what to do. Such errors
-// are wrong credentials or certificates, a server that is not Redis, a database that the server does not have, a
-// name of the client that servers refuse, maintenance notifications that the client insists on and the server does
-// not send, and a Cluster's client for a server that is not part of a Cluster. Misconfigured returns nil for all
-// other errors, including an expired certificate, since Redis's certificate may be renewed.
+// Misconfigured returns, for an error that waiting does not solve, an error that says what to do, and nil for all
+// other errors. Those include an expired certificate, since Redis's certificate may be renewed.
 func Misconfigured(err error) error {
 	invalid, isInvalid := errors.AsType[x509.CertificateInvalidError](err)
 	text, _ := serverError(err)
