@@ -3,7 +3,7 @@ package limit
 import "context"
 
 // Allower decides about requests for a key. A *tiered.Rule is an Allower. Code that takes an Allower
-// in place of a rule can be tested with an [AllowerFunc], without a limiter.
+// instead of a rule can be tested with an [AllowerFunc], without a limiter.
 //
 // Implementations are safe for concurrent use.
 type Allower interface {

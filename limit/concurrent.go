@@ -9,7 +9,7 @@ func Concurrent(n int64) Limit { return Limit{quota: n, concurrent: true} }
 // may be held at the same time, and its window is 0.
 func (l Limit) IsConcurrent() bool { return l.concurrent }
 
-// concurrentWindow is written in place of the window in the text form of a limit.
+// concurrentWindow replaces the window in the text form of a limit of [Concurrent].
 const concurrentWindow = "concurrent"
 
 // Concurrency is the algorithm of limits of [Concurrent]: Redis records how many units each process

@@ -98,7 +98,7 @@ const (
 	Extend = 11
 )
 
-// SlotsAsKnown, in place of a number of units, leaves the number of units that a process is known to hold as it is.
+// SlotsAsKnown, instead of a number of units, says that a process holds as many units as Redis knows.
 const SlotsAsKnown = 1<<48 - 1
 
 // LongestSlot is the longest TTL of a process's units, in µs.

@@ -33,9 +33,9 @@ func DecideBy(ctx context.Context, t time.Time) context.Context {
 	return context.WithValue(ctx, decideByKey{}, decideBy{Time: t})
 }
 
-// Rest returns a context like that of [DecideBy], where t is the end of the limiter's own deadline, of which
-// earlier steps of the call have used a part, and not a time that the program gave the call. Entries that are
-// not decided by then have missed the deadline, and do not end with ErrDecideBy.
+// Rest returns a context like that of [DecideBy] for a call whose earlier steps have used a part of the
+// limiter's own deadline. t is the end of that deadline, not a time that the program gave the call. Entries
+// that are not decided by then have missed the deadline, and do not end with ErrDecideBy.
 func Rest(ctx context.Context, t time.Time) context.Context {
 	if by, ok := decideByOf(ctx); ok && by.Sub(t) < time.Millisecond {
 		return ctx // the program's time ends no later

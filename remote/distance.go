@@ -22,7 +22,7 @@ const (
 	farAway = 150
 	// Redis counts as busy if answers take busyPart times as long as the round trip.
 	busyPart = 2
-	// distancePeriod is the least time, in µs, for which the fastest answer is remembered. Round trips seldom
+	// distancePeriod is the least time, in µs, for which the fastest answer is remembered. Round trips rarely
 	// change, and a server that is busy for long must not look far away.
 	distancePeriod = 10 * 60 * 1_000_000
 	// knownAfter is the number of answers from which on the estimate is used.

@@ -73,7 +73,7 @@ func wordRune(r rune) bool {
 	return r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || r == '_' || r == '-' || r == '.'
 }
 
-// WithHashTags returns a keyspace with n hash tags, 1 to [SlotCount], in place of one for each user key. The
+// WithHashTags returns a keyspace with n hash tags, 1 to [SlotCount], instead of one for each user key. The
 // tags' slots are at equal distances, and a user key gets a tag near its own slot. So masters that have equal
 // shares of the slots have equal shares of the keys.
 func (k Keyspace) WithHashTags(n int) Keyspace {

@@ -99,7 +99,7 @@ func withoutName(message string) string {
 	return message
 }
 
-// withoutTab makes the message about the most frequent mistake say what to do.
+// withoutTab replaces the parser's message about a tab, the most frequent mistake, by one that says what to do.
 func withoutTab(message string) string {
 	return strings.Replace(message, "found character '\t' that cannot start any token", "a tab cannot indent, write spaces", 1)
 }

@@ -13,11 +13,11 @@ import (
 
 // DryRun lets the rule decide and charge as usual, but never deny, to show what a limit would do before
 // it is enforced. This is also called shadow mode ([Shadow] is something different: it compares
-// algorithms). Every decision that the rule is asked for is Allowed, and its fields DryRun and WouldDeny say what it would have
-// been; see [limit.Decision]. Metrics count the outcomes would_allow and would_deny in place of allowed
-// and denied. Calls that decide return no errors because of the rule: errors are only counted, and the
-// request is allowed without a charge. Calls that decide nothing do return errors, for example
-// [Rule.Refund], [Rule.Reset], [Rule.ChargeUsed] and [Hold.Extend].
+// algorithms). Every decision that the rule is asked for is Allowed, and its fields DryRun and WouldDeny say
+// what it would have been; see [limit.Decision]. Metrics count the outcomes would_allow and would_deny
+// instead of allowed and denied. Calls that decide return no errors because of the rule: errors are only
+// counted, and the request is allowed without a charge. Calls that decide nothing do return errors, for
+// example [Rule.Refund], [Rule.Reset], [Rule.ChargeUsed] and [Hold.Extend].
 //
 // In [Limiter.AllowAll] and [Limiter.TakeAll] the other rules are charged all or none, as if the rule on
 // a dry run were not there. If they grant, the rule on a dry run is asked after them, within the same

@@ -90,7 +90,7 @@ func checkUsed(units int64) error {
 }
 
 // newHold returns the hold of the units that a decision granted, or nil if there are none. err is the error
-// in place of the decision. newHold gives up units that Redis may hold without the caller's knowledge.
+// of the call, if there is no decision. newHold gives up units that Redis may hold without the caller's knowledge.
 func (q *question) newHold(d *limit.Decision, err error, began int64) *Hold {
 	asked := q.key.hold
 	if err != nil || d.Granted == 0 {
@@ -218,7 +218,7 @@ func (h *Hold) Settle(ctx context.Context, units int64) error {
 	return nil
 }
 
-// Cancel settles the hold with 0 units, and thus gives back all of them. After Settle it does nothing, so
+// Cancel settles the hold with 0 units, so it gives back all of them. After Settle it does nothing, so
 // it may be deferred. It may be called on a nil Hold, as returned with a denial.
 func (h *Hold) Cancel(ctx context.Context) error {
 	if h == nil || h.ended.Load() {

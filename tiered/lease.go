@@ -27,8 +27,8 @@ const mostLeased = 50
 // with a RetryAfter that is longer than necessary.
 //
 // Leases are spent by calls that ask for one rule and key: [Rule.Allow], [Rule.AllowN], [Rule.AllowUpTo] and
-// [Rule.Wait]. Requests that are decided together, as by [Limiter.AllowAll] and by a middleware of which several
-// limits apply to a request, always take a trip to Redis, and get nothing for the costs of a lease.
+// [Rule.Wait]. Requests that are decided together, as by [Limiter.AllowAll] and by a middleware with several
+// limits for a request, always take a trip to Redis, so a lease has only costs for them.
 //
 // A rule has no leases if the percentage of the limit is less than one unit, or if the window is below
 // 100 ms. Keys of more than 1 kB have no leases either.

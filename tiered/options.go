@@ -65,7 +65,7 @@ func Prefix(prefix string) Option {
 	}
 }
 
-// HashTags distributes the limiter's keys over the given number of hash tags, 1 to 16,384, and thus
+// HashTags distributes the limiter's keys over the given number of hash tags, 1 to 16,384, and so also
 // over as many slots of a Redis Cluster. Without this option, each user key is its own hash tag.
 // Since a call of the script takes keys of one slot only, sharing tags makes calls larger and
 // cheaper: with 16 tags per master and 128 keys in a batch, a call carries about eight keys, each in

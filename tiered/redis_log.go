@@ -28,7 +28,7 @@ func LogOfRedis(logger *slog.Logger) {
 	redis.SetLogger(&bridge{rest: newQuietLog(logger)})
 }
 
-// KeepLogOfRedis keeps [Open] and [OpenURL] from changing go-redis's logger, of which there is one for
+// KeepLogOfRedis keeps [Open] and [OpenURL] from changing go-redis's logger, which is shared by
 // the whole process. Use it if the program has set a logger of its own before (redis.SetLogger,
 // logging.Disable), or wants go-redis's own lines on standard error. A logger that is set after the first
 // limiter was opened stays in any case.

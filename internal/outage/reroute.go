@@ -138,7 +138,7 @@ func (r *routes) successors(m *remote.Masters) []*Shard {
 }
 
 // meetsBefore defines an order of slots. The fleet's key is in the first of a master's slots in this
-// order. So all instances find the same slot, and slots that come and go seldom change it. The order is
+// order. So all instances find the same slot, and slots that come and go rarely change it. The order is
 // not that of the numbers, because tools that move slots begin with a master's lowest numbers.
 func meetsBefore(a, b uint16) bool {
 	const mask, odd = 0x2a5b, 40503

@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// guardEvery is the longest time that the monitor thread sleeps while waits end of which the scheduler is not told.
+// guardEvery is the longest time that the monitor thread sleeps while waits end without the scheduler's knowledge.
 // Intervals of 20 ms and 50 ms take no less processor time.
 const guardEvery = 10 * time.Millisecond
 
 // guard is a timer that runs while waits end often and the scheduler is not told of their ends. It keeps the monitor
 // thread, which sleeps until the process's next timer, from sleeping for long. It stops by itself if no such wait
-// has ended for a while. For waits that end seldom it is not started, and the scheduler is told of each: to wake up
-// for the timer costs as much as that.
+// has ended for a while. For waits that end rarely it is not started, and the scheduler is told of each: waking up
+// for the timer costs as much.
 type guard struct {
 	timer *time.Timer
 	state atomic.Uint32

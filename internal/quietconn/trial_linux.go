@@ -4,7 +4,8 @@ package quietconn
 
 import "time"
 
-// trialEvery is the number of reads of which one goes the other way than the rest. It must not be much larger:
+// trialEvery says that one of as many reads goes the other way than the rest: it waits where they poll, or the
+// reverse. It must not be much larger:
 // while reads poll, goroutines are runnable on all processors, and then Go checks only every 10 ms whether there is
 // other data on the network. The one read that waits lets Go check.
 const trialEvery = 16

@@ -27,7 +27,7 @@ type Server struct {
 	expiry *expiry
 }
 
-// Addr stands in place of an address in the options of a stand-in's clients.
+// Addr is what the options of a stand-in's clients have instead of an address.
 const Addr = "embedded"
 
 // ErrPlatform says that miniredis cannot hold the script's expiry times and offsets, because it takes

@@ -197,9 +197,9 @@ func (l *Ledger[O]) Used(a *Account[O], now int64) int64 {
 const Oldest = math.MinInt64
 
 // Return takes back up to the given number of units granted in the last window. It takes back those that were
-// granted at the time granted, or soon after it, so that the record is as if they had never been granted. If the
-// oldest were taken instead, which leave the window soon anyway, a key of which much is given back would have
-// more on record than it used: more than Redis counts, and too much for it to be granted anything in an outage.
+// granted at the time granted, or soon after it, so that the record is as if they had never been granted. If it
+// took the oldest instead, which leave the window soon anyway, a key to which much is given back would have
+// more on record than it used and than Redis counts. In an outage it might then be granted nothing.
 //
 // If there are too few units of that time, an earlier Return of [Oldest] has taken them, which it does only if
 // there are no older ones. So the next ones are newer: Return goes on with these, and with the oldest last.
@@ -266,7 +266,7 @@ func (l *Ledger[O]) newRecord(a *Account[O]) record {
 	return record{hash: a.Hash, size: recordSize(a.Window, a.Quota), generation: uint8(l.generation.Load()), frozen: true}
 }
 
-// place stores a record in place of the record of least weight (record.weight). It evicts only records of the new
+// place replaces the record of least weight (record.weight) by a new record. It evicts only records of the new
 // record's rule, and of rules that have at least as many records in the set as that rule would then have.
 // So once a flood of keys of one rule has its part of each set, it evicts that rule's records. It does
 // not evict records of rules with fewer records, however few units these have in their windows (law 11).

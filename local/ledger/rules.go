@@ -5,7 +5,7 @@ import "sync"
 const ruleNumbers = 1 << 8
 
 // rules numbers the rules by name, so that a record can store its rule in a byte. If there are more than
-// 256 rules, some share a number, and thus their part of each set and their losses.
+// 256 rules, some share a number, and so also their part of each set and their losses.
 type rules struct {
 	mu    sync.Mutex
 	named map[string]*namedRule

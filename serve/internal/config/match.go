@@ -9,8 +9,8 @@ import (
 // Match is the result of finding a descriptor's limit.
 type Match struct {
 	Limit *Limit // nil: none
-	// Values replace entries' values in the key, where many values share one count. An element is "" where the
-	// entry's own value counts, and Values is nil if that is so for all entries.
+	// Values has, for each entry whose values share one count, the text that replaces the value in the key. An
+	// element is "" if the entry's own value is used, and Values is nil if this is true for all entries.
 	Values []string
 	// StatName is the name of the statistics. It is the limit's own name, unless the name contains values of
 	// requests. Then Dynamic is true, and the number of names is unbounded.

@@ -103,7 +103,7 @@ func (s *Set) sums() map[series]uint64 {
 	return sums
 }
 
-// endSums forgets the sums of which no name is left. The caller holds mu.
+// endSums forgets the sums that no name contributes to any more. The caller holds mu.
 func (s *Set) endSums() {
 	left := make(map[series]bool) // with any counter
 	for _, l := range s.all() {

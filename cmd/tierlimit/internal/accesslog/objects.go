@@ -24,8 +24,8 @@ func holdsObjects(start []byte) bool {
 	return false
 }
 
-// nextObject does what next does, for objects, each of which takes the place of a line. Text between
-// objects is skipped, such as the brackets and commas of an array.
+// nextObject does what next does, for logs that consist of objects instead of lines. It skips text
+// between objects, such as the brackets and commas of an array.
 func (l *lines) nextObject() (object []byte, whole bool, err error) {
 	l.object = l.object[:0]
 	depth, quoted, escaped, length := 0, false, false, 0

@@ -187,8 +187,8 @@ func client(fields []byte, words []span) span {
 	return words[i]
 }
 
-// addressIn returns the address that a word is, without a port, and without the quotes and the comma of
-// a list. It is not valid if the word is no address.
+// addressIn parses a word as an address, without a port, and without the quotes and the comma of
+// a list. The result is not valid if the word is not an address.
 func addressIn(word []byte) netip.Addr {
 	address, _ := netip.ParseAddr(firstOf(string(word)))
 	return address

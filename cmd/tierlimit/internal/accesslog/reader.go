@@ -94,7 +94,7 @@ func (r *Reader) parse(line, untrimmed []byte) (Request, fault) {
 	return request, f
 }
 
-// Unit returns the unit of which the log consists: "line", or "object" if it is an array of JSON
+// Unit returns what the log consists of: "line", or "object" if it is an array of JSON
 // objects.
 func (r *Reader) Unit() string {
 	if r.lines.objects {
