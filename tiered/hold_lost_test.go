@@ -175,6 +175,19 @@ func TestLaw12CloseSendsSettlementsForALimitedTime(t *testing.T) {
 	}
 }
 
+// A settlement that comes when nothing waits any more is sent at once, like the first.
+func TestEachSettlementIsSent(t *testing.T) {
+	t.Parallel()
+	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix())
+	r := newRule(t, l, "r", limit.PerHour(1000))
+	for i := range 3 {
+		l.holds.put(l, settlement{Hold: mustHold(t, r, "k", 10, time.Hour), used: 1})
+		redistest.Eventually(t, "the settlement is made", func() bool {
+			return l.Stats().Holds.Settled == int64(i+1) && !l.holds.areWaiting()
+		})
+	}
+}
+
 // Law 12: if Close begins while the background is sending settlements, it does not wait for all of them. Close
 // sends the rest itself, for as long as its time lasts.
 func TestLaw12CloseTakesSettlementsOver(t *testing.T) {
