@@ -2,11 +2,9 @@ package tiered
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"io"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -14,51 +12,40 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// adapted returns a client that keeps the deadlines of contexts; see [remote.Adapt]. (On a Cluster,
-// package remote adapts the clients of the nodes.) It also reports whether callers may make their own
-// trips. They may not if the client does not keep deadlines. Such clients are those of an unknown type,
-// and those with time-outs of -2, with which go-redis sets no deadline on its connections. A client does
-// not keep deadlines either if it runs functions of the program on each new connection, since these do
-// not learn of the deadline or may ignore it.
-func adapted(client redis.UniversalClient) (_ redis.UniversalClient, keeps bool) {
+// optionsOf returns those options of a client that do not depend on its type. For a client of an unknown type they
+// are empty.
+func optionsOf(client redis.UniversalClient) (_ *redis.Options, known bool) {
 	switch client := client.(type) {
 	case *redis.Client:
-		o := client.Options()
-		mayBlock := o.OnConnect != nil || o.CredentialsProvider != nil || o.StreamingCredentialsProvider != nil
-		return remote.Adapt(client), o.ReadTimeout >= 0 && o.WriteTimeout >= 0 && !mayBlock
+		return client.Options(), true
 	case *redis.ClusterClient:
 		o := client.Options()
-		mayBlock := o.OnConnect != nil || o.CredentialsProvider != nil || o.StreamingCredentialsProvider != nil
-		return client, o.ReadTimeout >= 0 && o.WriteTimeout >= 0 && !mayBlock
+		return &redis.Options{
+			DialTimeout: o.DialTimeout, ReadTimeout: o.ReadTimeout, WriteTimeout: o.WriteTimeout, TLSConfig: o.TLSConfig,
+			OnConnect: o.OnConnect, CredentialsProvider: o.CredentialsProvider, StreamingCredentialsProvider: o.StreamingCredentialsProvider,
+		}, true
 	}
-	return client, false
+	return &redis.Options{}, false
 }
 
-// dialTimeout returns a client's DialTimeout, or 0 for a client of an unknown type.
-func dialTimeout(client redis.UniversalClient) time.Duration {
-	switch client := client.(type) {
-	case *redis.Client:
-		return client.Options().DialTimeout
-	case *redis.ClusterClient:
-		return client.Options().DialTimeout
-	}
-	return 0
+// keepsDeadlines reports whether a client keeps the deadlines of contexts, so that callers may make their own trips.
+// A client of one node does once it is adapted (see [remote.Adapt]), and so does a Cluster's, because package remote
+// adapts the clients of its nodes. But with time-outs of -2, go-redis sets no deadline on its connections, and
+// functions of the program that run on each new connection do not learn of the deadline, or may ignore it.
+func keepsDeadlines(client redis.UniversalClient) bool {
+	o, known := optionsOf(client)
+	mayBlock := o.OnConnect != nil || o.CredentialsProvider != nil || o.StreamingCredentialsProvider != nil
+	return known && o.ReadTimeout >= 0 && o.WriteTimeout >= 0 && !mayBlock
 }
 
 // tlsHint says what may be wrong if only one side speaks TLS. No error says so: a server that speaks TLS
 // hangs up, and a server that does not speak TLS waits for more data.
 func tlsHint(client redis.UniversalClient, err error) string {
-	var config *tls.Config
-	switch client := client.(type) {
-	case *redis.Client:
-		config = client.Options().TLSConfig
-	case *redis.ClusterClient:
-		config = client.Options().TLSConfig
-	}
+	o, _ := optionsOf(client)
 	switch {
-	case config == nil && errors.Is(err, io.EOF):
+	case o.TLSConfig == nil && errors.Is(err, io.EOF):
 		return "the server hangs up without an answer: it may speak TLS only (set TLSConfig, or use rediss:// in the URL)"
-	case config != nil && remote.KindOf(err) == remote.Timeout:
+	case o.TLSConfig != nil && remote.KindOf(err) == remote.Timeout:
 		return "the server does not answer: it may not speak TLS, and the client uses TLS (TLSConfig, or rediss:// in the URL)"
 	}
 	return ""

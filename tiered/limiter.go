@@ -111,7 +111,8 @@ func start(client redis.UniversalClient, c config) (*Limiter, error) {
 	if _, ring := client.(*redis.Ring); ring {
 		return nil, option.Invalid("a redis.Ring cannot hold limits: when one of its servers fails, keys move to others, which do not have their counts; use one node, Sentinel or Cluster")
 	}
-	if err := checkDialTimeout(dialTimeout(client)); err != nil {
+	o, _ := optionsOf(client)
+	if err := checkDialTimeout(o.DialTimeout); err != nil {
 		return nil, err
 	}
 	l, err := newLimiter(client, c)
@@ -126,7 +127,10 @@ func start(client redis.UniversalClient, c config) (*Limiter, error) {
 }
 
 func newLimiter(client redis.UniversalClient, c config) (*Limiter, error) {
-	client, inline := adapted(client)
+	inline := keepsDeadlines(client)
+	if node, ok := client.(*redis.Client); ok {
+		client = remote.Adapt(node)
+	}
 	l := &Limiter{
 		config:      c,
 		client:      client,
