@@ -59,9 +59,7 @@ func (ls *lines) close() {
 type line struct {
 	lines   *lines
 	id      local.HeldKey
-	limit   limit.Limit
-	policy  OutagePolicy
-	waiters list.List // of *waiter
+	waiters list.List // of *waiter; not empty, except while the line is made or removed
 	units   int64     // the sum of the waiters' costs
 
 	asking   bool       // the first waiter has asked, and has no answer yet
@@ -100,11 +98,11 @@ func (ls *lines) join(w *waiter) *line {
 func (ls *lines) lineFor(w *waiter) *line {
 	id := w.rule.heldKey(&w.key)
 	for _, q := range ls.of[id] {
-		if q.limit == w.rule.limit && q.policy == w.rule.config.policy {
+		if r := q.first().rule; r.limit == w.rule.limit && r.config.policy == w.rule.config.policy {
 			return q
 		}
 	}
-	q := &line{lines: ls, id: id, limit: w.rule.limit, policy: w.rule.config.policy, turn: time.Now()}
+	q := &line{lines: ls, id: id, turn: time.Now()}
 	if ls.of == nil {
 		ls.of = make(map[local.HeldKey][]*line)
 	}
@@ -147,7 +145,7 @@ func (q *line) look(w *waiter) (task waiterTask, pause time.Duration) {
 	case q.first() != w || q.asking:
 		return waiterWaits, 0
 	}
-	if pause = max(time.Until(q.next), time.Until(q.others)); pause > 0 && q.policy == Allow { // Redis may have been lost
+	if pause = max(time.Until(q.next), time.Until(q.others)); pause > 0 && w.rule.config.policy == Allow { // Redis may have been lost
 		switch again := lookAgain - time.Since(q.asked); {
 		case again > 0:
 			pause = min(pause, again)
