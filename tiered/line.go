@@ -167,9 +167,8 @@ func (q *line) look(w *waiter) (task waiterTask, pause time.Duration) {
 	return waiterAsks, 0
 }
 
-// wait waits until the waiter is told to look again, or until pause is over. If pause is 0, it sets no
-// time limit.
-func (q *line) wait(ctx context.Context, w *waiter, pause time.Duration) {
+// rest waits until the waiter is told to look again, ctx ends, or pause is over. If pause is 0, it sets no time limit.
+func (w *waiter) rest(ctx context.Context, pause time.Duration) {
 	var over <-chan time.Time
 	if pause > 0 {
 		over = time.After(pause)
@@ -178,9 +177,6 @@ func (q *line) wait(ctx context.Context, w *waiter, pause time.Duration) {
 	case <-w.told:
 	case <-over:
 	case <-ctx.Done():
-		q.leave(w, ctx.Err())
-	case <-w.rule.limiter.ctx.Done():
-		q.leave(w, limit.ErrClosed)
 	}
 }
 

@@ -67,7 +67,7 @@ func (w *waiter) wait(ctx context.Context) (limit.Decision, error) {
 		case waiterAsks:
 			line.ask(ctx, w)
 		case waiterWaits:
-			line.wait(ctx, w, pause)
+			w.rest(ctx, pause)
 		}
 	}
 }
