@@ -115,7 +115,7 @@ func (q *question) giveUp() {
 	l := q.rule.limiter
 	s := q.rule.cancelling(&q.key, q.cost)
 	s.sent, s.recorded = true, true // units that were not granted are not recorded in the ledger
-	s.after = l.notChargedFrom()
+	s.settledFrom = l.notChargedFrom()
 	l.holds.put(l, s)
 }
 

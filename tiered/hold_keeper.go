@@ -108,7 +108,7 @@ func (k *holdKeeper) sendable(l *Limiter) (batch []settlement) {
 	seen := 0
 	for now := l.now(); seen < len(k.waiting) && len(batch) < settledAtOnce; seen++ {
 		s := &k.waiting[seen]
-		if s.after <= now && l.shardOf(&s.key).Breaker.Closed() {
+		if s.settledFrom <= now && l.shardOf(&s.key).Breaker.Closed() {
 			batch = append(batch, *s)
 		} else {
 			others = append(others, *s)
@@ -171,12 +171,12 @@ func (l *Limiter) closeHolds(ctx context.Context) {
 	k := &l.holds
 	k.mu.Lock()
 	k.ended = true
-	after := int64(0)
+	from := int64(0)
 	for i := range k.waiting {
-		after = max(after, k.waiting[i].after)
+		from = max(from, k.waiting[i].settledFrom)
 	}
 	k.mu.Unlock()
-	if wait := after - l.now(); wait > 0 {
+	if wait := from - l.now(); wait > 0 {
 		time.Sleep(time.Duration(wait)) // no longer than the limiter's deadline
 	}
 	l.sendWaiting(ctx, true)

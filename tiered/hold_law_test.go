@@ -255,11 +255,8 @@ func TestLaw12CloseSettles(t *testing.T) {
 	const quota, more = 300, 2*settledAtOnce + 1 // more than are sent at a time
 	r := newRule(t, l, "r", limit.PerHour(quota), Use(limit.SlidingLog()))
 	h, cancelled := mustHold(t, r, "k", 50, time.Hour), mustHold(t, r, "k", 20, time.Hour)
-	waiting := []settlement{
-		{Hold: h, used: 30},
-		// Redis may start to hold these units only after Close was called.
-		{Hold: cancelled, sent: true, after: l.now() + int64(100*time.Millisecond)},
-	}
+	cancelled.settledFrom = l.now() + int64(100*time.Millisecond) // Redis may start to hold these units only after Close was called
+	waiting := []settlement{{Hold: h, used: 30}, {Hold: cancelled, sent: true}}
 	for range more {
 		waiting = append(waiting, settlement{Hold: mustHold(t, r, "k", 1, time.Hour)})
 	}

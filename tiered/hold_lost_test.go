@@ -216,9 +216,11 @@ func TestLaw12SettlementsThatCloseGivesUpAreLost(t *testing.T) {
 	t.Parallel()
 	l := newLimiterOn(t, redistest.Start(t).Client(t), redistest.Prefix())
 	r := newRule(t, l, "r", limit.PerHour(1000))
-	l.holds.put(l, settlement{Hold: mustHold(t, r, "k", 10, time.Hour), after: math.MaxInt64})
+	h := mustHold(t, r, "k", 10, time.Hour)
+	h.settledFrom = math.MaxInt64
+	l.holds.put(l, settlement{Hold: h})
 	l.holds.mu.Lock()
-	l.holds.waiting[0].after = l.now() + int64(time.Millisecond)
+	h.settledFrom = l.now() + int64(time.Millisecond)
 	l.holds.mu.Unlock()
 	l.shard.Breaker.ForceOpen(errors.New("Redis is lost"))
 	l.closeHolds(t.Context())

@@ -18,7 +18,6 @@ type settlement struct {
 	recorded   bool          // the settlement is in this instance's ledger
 	recordedAt int64         // when it was recorded, in the limiter's time
 	shard      *outage.Shard // the key's shard when the settlement began to wait
-	after      int64         // the limiter's time before which it must not be sent; 0: it may be sent at once
 }
 
 // cancelling returns a settlement that cancels a hold that no caller knows about.
@@ -31,8 +30,7 @@ func (l *Limiter) settle(ctx context.Context, s settlement) {
 	if s.used < s.units {
 		l.record(&s) // before asking Redis, so that the ledger may have less than Redis, but never more
 	}
-	s.after = s.settledFrom
-	if s.after <= l.now() && l.send(ctx, &s) {
+	if s.settledFrom <= l.now() && l.send(ctx, &s) {
 		return
 	}
 	l.record(&s)
