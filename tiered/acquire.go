@@ -154,7 +154,7 @@ func (r *Rule) heldKey(key *callKey) local.HeldKey {
 }
 
 // leaveSlots registers the reply to an entry, or the error err instead of one, and returns the slots that
-// were granted. It must be called even if a hook of the client panics while the entry is sent: while an entry is
+// were granted. If they are lost already, because this process was paused, the reply becomes a denial. It must be called even if a hook of the client panics while the entry is sent: while an entry is
 // registered, Redis is told of no other change of the key's slots.
 func (q *question) leaveSlots(h *local.Held[*Rule], sent int64, reply *remote.Reply, err error) (slots []*Slot) {
 	r, l := q.rule, q.rule.limiter
@@ -177,6 +177,10 @@ func (q *question) leaveSlots(h *local.Held[*Rule], sent int64, reply *remote.Re
 			slots, all[i] = append(slots, slot), &slot.local
 		}
 		h.Granted(now, l.slotsTill(sent, r.slotTTL), reply.Remaining, q.cost, all...)
+		if !slots[0].Held() {
+			reply.Status, reply.Granted = remote.Denied, 0
+			return nil
+		}
 	}
 	return slots
 }
@@ -192,11 +196,6 @@ func (q *question) acquired(ctx context.Context, slots []*Slot, reply *remote.Re
 	var d limit.Decision
 	q.fromRedis(&d, reply)
 	d.ChargedAt = 0 // slots are released, not refunded
-
-	if len(slots) > 0 && !slots[0].Held() { // this process was paused, and the slots are already lost
-		d.Allowed, d.Granted, d.RetryAfter = false, 0, acquireAgain
-		return nil, d, nil
-	}
 	return slots, d, nil
 }
 

@@ -162,12 +162,7 @@ func (g *together) charge(ctx context.Context, part []int, within time.Duration)
 		return err
 	}
 	for j, i := range part {
-		d := &g.decisions[i]
-		g.questions[i].fromRedis(d, &replies[j])
-		if g.grants != nil && g.grants[i].Slot != nil && !g.grants[i].Slot.Held() { // lost already; see acquired
-			g.grants[i].Slot = nil
-			d.Allowed, d.Granted, d.RetryAfter = false, 0, acquireAgain
-		}
+		g.questions[i].fromRedis(&g.decisions[i], &replies[j])
 	}
 	return nil
 }
