@@ -121,36 +121,44 @@ func (q *line) ask(ctx context.Context, w *waiter) {
 	go q.askFor(context.WithoutCancel(ctx), w, count) // for several callers, each of which may leave
 }
 
+// askFor asks for up to count waiters, and gives them the answer.
 func (q *line) askFor(ctx context.Context, w *waiter, count int64) {
 	defer q.lines.asks.Done()
-	if w.rule.slotTTL != 0 {
-		q.acquireFor(w, count)
+	asked := w.question()
+	var granted []limit.Decision
+	var slots []*Slot
+	var denied *limit.Decision
+	// If a function of the program that the client calls panics or ends the goroutine, there is no other answer, and
+	// without one the waiters behind w would wait forever.
+	err := remote.ErrNoAnswer
+	defer func() { w.giveBack(context.WithoutCancel(ctx), q.answered(w, granted, slots, denied, err), slots) }()
+	if w.rule.slotTTL == 0 {
+		granted, denied, err = asked.allowSeveral(ctx, count)
 		return
 	}
-	asked := w.question()
-	answered := false
-	defer q.abandonUnless(&answered, w)
-	granted, denied, err := asked.allowSeveral(ctx, count)
-	answered = true
-	left := q.answered(w, granted, nil, denied, err)
-	var refunds sync.WaitGroup // at the same time, so that they share trips; Close waits for them
-	for _, d := range left {
-		refunds.Go(func() {
+	var d limit.Decision
+	if slots, d, err = asked.acquire(context.Background(), count); err == nil {
+		granted, denied = asked.endSeveral(d, int64(len(slots)), count)
+	}
+}
+
+// giveBack gives back the last grants of an answer, which nobody waits for any more. If the rule has slots, slots has
+// those of the whole answer.
+func (w *waiter) giveBack(ctx context.Context, left []limit.Decision, slots []*Slot) {
+	var trips sync.WaitGroup // at the same time, so that they share trips; Close waits for them
+	for i, d := range left {
+		trips.Go(func() {
+			if slots != nil {
+				slots[len(slots)-len(left)+i].Release()
+				return
+			}
 			k := w.key
-			if err := w.rule.giveBack(context.WithoutCancel(ctx), &k, d.Granted, d.Granted, d.ChargedAt); err != nil {
+			if err := w.rule.giveBack(ctx, &k, d.Granted, d.Granted, d.ChargedAt); err != nil {
 				w.rule.limiter.log.Warn("waited", "units granted to a call that no longer waits could not be given back", "error", err)
 			}
 		})
 	}
-	refunds.Wait()
-}
-
-// abandonUnless ends the wait of a waiter that has asked and gets no answer: a function of the program that the client
-// calls has panicked or ended the goroutine. Otherwise the waiters behind it would wait for the answer forever.
-func (q *line) abandonUnless(answered *bool, w *waiter) {
-	if !*answered {
-		q.answered(w, nil, nil, nil, remote.ErrNoAnswer)
-	}
+	trips.Wait()
 }
 
 func (w *waiter) wantsTheSame(other *waiter) bool {
@@ -186,25 +194,6 @@ func (r *Rule) AcquireWait(ctx context.Context, key string, units int64) (*Slot,
 	w := r.newWaiter(ctx, key, units)
 	_, err := w.wait(remote.WithoutDecideBy(ctx)) // as in Wait
 	return w.slot, err
-}
-
-// acquireFor acquires slots for the first caller in a queue, and for the callers behind it that want the
-// same number of units.
-func (q *line) acquireFor(w *waiter, count int64) {
-	asked := w.question()
-	answered := false
-	defer q.abandonUnless(&answered, w)
-	slots, d, err := asked.acquire(context.Background(), count)
-	answered = true
-	var granted []limit.Decision
-	var denied *limit.Decision
-	if err == nil {
-		granted, denied = asked.endSeveral(d, int64(len(slots)), count)
-	}
-	left := q.answered(w, granted, slots, denied, err)
-	for _, slot := range slots[len(slots)-len(left):] {
-		slot.Release()
-	}
 }
 
 // allowSeveral decides up to count requests of the same cost with one trip, one after the other up to the
