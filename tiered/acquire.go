@@ -154,8 +154,10 @@ func (r *Rule) heldKey(key *callKey) local.HeldKey {
 }
 
 // leaveSlots registers the reply to an entry, or the error err instead of one, and returns the slots that
-// were granted. If they are lost already, because this process was paused, the reply becomes a denial. It must be called even if a hook of the client panics while the entry is sent: while an entry is
-// registered, Redis is told of no other change of the key's slots.
+// were granted. If they are lost already, because this process was paused, the reply becomes a denial.
+//
+// It must be called even if a hook of the client panics while the entry is sent: while an entry is registered,
+// Redis is told of no other change of the key's slots.
 func (q *question) leaveSlots(h *local.Held[*Rule], sent int64, reply *remote.Reply, err error) (slots []*Slot) {
 	r, l := q.rule, q.rule.limiter
 	now := l.now()
