@@ -83,22 +83,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 		}
 		return drawInto(s.Growth, pictures)
 	}
-	if err := b.measureAll(ctx); err != nil {
-		return err
-	}
-	r := &b.report
-	if s.JSON != "" {
-		if err := r.writeJSON(s.JSON); err != nil {
-			return err
-		}
-	}
-	if s.Markdown != "" {
-		if err := r.writeMarkdown(s.Markdown); err != nil {
-			return err
-		}
-	}
-	if err := r.print(stdout); err != nil {
-		return err
-	}
-	return r.judged()
+	// A run takes half an hour. What it has measured is told even if it ends early, or if a file cannot be written.
+	err = b.measureAll(ctx)
+	return errors.Join(err, b.report.tell(s, stdout))
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -22,6 +23,18 @@ type report struct {
 	Memories  []memory   `json:"memory"`
 	Renewals  []renewal  `json:"renewals"`
 	Held      []held     `json:"held"`
+}
+
+// tell prints the tables and writes the files that the settings ask for. It returns errNotMet if a goal was missed.
+func (r *report) tell(s settings, stdout io.Writer) error {
+	err := r.print(stdout)
+	if s.JSON != "" {
+		err = errors.Join(err, r.writeJSON(s.JSON))
+	}
+	if s.Markdown != "" {
+		err = errors.Join(err, r.writeMarkdown(s.Markdown))
+	}
+	return errors.Join(err, r.judged())
 }
 
 func (r *report) writeJSON(path string) error {

@@ -202,6 +202,21 @@ func TestOnly(t *testing.T) {
 	}
 }
 
+// What was measured is not lost if a file cannot be written, or if something later cannot be measured.
+func TestWhatWasMeasuredIsTold(t *testing.T) {
+	redis := redistest.Start(t).URL()
+	for what, args := range map[string][]string{
+		"no folder for the file": {"-json", filepath.Join(t.TempDir(), "none", "json"), "-only", "^hot/2/redis_rate$"},
+		"no server to start":     {"-redis-server", "none", "-fleet", "1x1", "-only", "^(hot/2|fleet-cluster/1x1)/redis_rate$"},
+	} {
+		var stdout, stderr bytes.Buffer
+		err := run(t.Context(), append(args, "-redis", redis, "-callers", "2", "-seconds", "0.02", "-rounds", "1", "-keys", "50"), &stdout, &stderr)
+		if err == nil || !strings.Contains(stdout.String(), "redis_rate  ") {
+			t.Errorf("%s: error %v, and it prints\n%s", what, err, stdout.String())
+		}
+	}
+}
+
 func TestServerOfItsOwn(t *testing.T) {
 	s, err := startServer(t.Context(), "")
 	if err != nil {
