@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"hash/crc32"
 	"io"
-	"math"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -40,6 +39,9 @@ func newBench(ctx context.Context, s settings, url string, w io.Writer) (*bench,
 		report:   report{Settings: s},
 	}
 	b.groups, b.memories, b.renewals = groups(s, b.run), inMemory(s), renewals(s)
+	if err := b.checkOnly(); err != nil {
+		return nil, errors.Join(err, b.close())
+	}
 	if b.report.Machine, err = thisMachine(ctx, control); err != nil {
 		return nil, errors.Join(err, b.close())
 	}
@@ -50,6 +52,22 @@ func newBench(ctx context.Context, s settings, url string, w io.Writer) (*bench,
 	}
 	b.progress = newProgress(w, b.planned())
 	return b, nil
+}
+
+// checkOnly returns an error if -only leaves nothing to measure, or leaves out what something else is measured with.
+func (b *bench) checkOnly() error {
+	if b.groups == nil && b.memories == nil && b.renewals == nil {
+		return fmt.Errorf("%w: -only %s matches nothing", errUsage, b.settings.Only)
+	}
+	for i := range b.groups {
+		g := &b.groups[i]
+		for _, z := range g.sizes {
+			if rate := label(fleetUniform, z, nameRedisRate); g.offered > 0 && b.chosen(g, z) != nil && !b.settings.only.MatchString(rate) {
+				return fmt.Errorf("%w: how many calls come in %s is a part of what %s decides: let -only measure that too", errUsage, g.name, rate)
+			}
+		}
+	}
+	return nil
 }
 
 func (b *bench) close() error {
@@ -222,6 +240,9 @@ func (b *bench) measureGroup(ctx context.Context, g *group) (err error) {
 		for _, c := range b.chosen(g, z) {
 			chosen = append(chosen, subjects[c.name])
 		}
+		if chosen == nil {
+			continue
+		}
 		switch {
 		case g.overload > 0:
 			err = b.measureOverloads(ctx, g, chosen, &w, z)
@@ -257,9 +278,7 @@ func (b *bench) warm(ctx context.Context, g *group, s *subject, w *workload) err
 func (b *bench) measureCells(ctx context.Context, at place, g *group, subjects []*subject, w *workload, z size) error {
 	rate := 0.0
 	if g.offered > 0 {
-		if rate = g.offered * b.report.cell(fleetUniform, z, nameRedisRate).value(perSecond); math.IsNaN(rate) {
-			return fmt.Errorf("how many calls come is a part of what %s decides of %s with %v: let -only measure that too", nameRedisRate, fleetUniform, z)
-		}
+		rate = g.offered * b.report.cell(fleetUniform, z, nameRedisRate).value(perSecond)
 	}
 	rounds, err := inRounds(b, g, subjects, z, func(s *subject, span time.Duration) (measurement, error) {
 		if z.processes > 0 {

@@ -202,6 +202,31 @@ func TestOnly(t *testing.T) {
 	}
 }
 
+// A size of which -only measures nothing is passed over, even where a rate is unknown because of that.
+func TestOnlyOneSizeOfAFleet(t *testing.T) {
+	var stdout, stderr bytes.Buffer
+	err := run(t.Context(), []string{"-redis", redistest.Start(t).URL(), "-fleet", "1x1,2x1", "-seconds", "0.1", "-rounds", "1", "-keys", "50",
+		"-only", "^fleet-(uniform|open)/2x1/redis_rate$"}, &stdout, &stderr)
+	if err != nil || strings.Count(stdout.String(), ": 2 processes of 1 caller\n") != 2 {
+		t.Errorf("error %v, and it prints\n%s", err, stdout.String())
+	}
+	if progress := stderr.String(); strings.Contains(progress, "1 processes") {
+		t.Errorf("it says that it measures another size:\n%s", progress)
+	}
+}
+
+// An expression that matches nothing is a mistake, and so is one that leaves out what a rate of calls depends on.
+func TestOnlyWhatCanBeMeasured(t *testing.T) {
+	redis := redistest.Start(t).URL()
+	for _, only := range []string{"^uniform/512/redisrate$", "^fleet-open/"} {
+		var stdout bytes.Buffer
+		err := run(t.Context(), []string{"-redis", redis, "-fleet", "1x1", "-seconds", "0.02", "-rounds", "1", "-keys", "50", "-only", only}, &stdout, io.Discard)
+		if !errors.Is(err, errUsage) {
+			t.Errorf("-only %s: %v\n%s", only, err, stdout.String())
+		}
+	}
+}
+
 // What was measured is not lost if a file cannot be written, or if something later cannot be measured.
 func TestWhatWasMeasuredIsTold(t *testing.T) {
 	redis := redistest.Start(t).URL()
