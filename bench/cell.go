@@ -73,7 +73,7 @@ func (c *cell) flaws() string {
 	var all uint64
 	for o, n := range c.calls {
 		all += n
-		if n > 0 && outcome(o) != c.mostly && !slices.Contains(c.also, outcome(o)) {
+		if n > 0 && c.isStray(outcome(o)) {
 			found = append(found, fmt.Sprintf("%d %v", n, outcome(o)))
 		}
 	}
@@ -87,6 +87,19 @@ func (c *cell) flaws() string {
 		found = append(found, "first error: "+c.firstErr.Error())
 	}
 	return strings.Join(found, ", ")
+}
+
+// isStray reports whether an outcome is none that the workload allows.
+func (c *cell) isStray(o outcome) bool { return o != c.mostly && !slices.Contains(c.also, o) }
+
+// strays returns how many calls had such an outcome.
+func (c *cell) strays() (sum uint64) {
+	for o, n := range c.calls {
+		if c.isStray(outcome(o)) {
+			sum += n
+		}
+	}
+	return sum
 }
 
 // ratioTo returns the median over the rounds of this cell's value divided by the other cell's value.

@@ -1,6 +1,9 @@
 package main
 
-import "fmt"
+import (
+	"fmt"
+	"strings"
+)
 
 // bestPeer stands for the fastest other limiter of a workload and size.
 const bestPeer = "the best peer"
@@ -99,20 +102,26 @@ func (r *report) speedGoal(w speedGoal) goal {
 	}
 }
 
-// errorGoals returns the goal that no call of ours fails or is decided without Redis while callers wait for their
-// answers.
+// errorGoals returns the goals that no call of ours fails, or is decided without Redis or otherwise than its workload
+// says, while callers wait for their answers. Without them, decisions without Redis would only look fast.
 func (r *report) errorGoals() (goals []goal) {
-	var undecided uint64
-	measured := false
-	for i := range r.Cells {
-		c := &r.Cells[i]
-		if c.role == ours && c.size.processes > 0 && c.workload != fleetOpen {
-			measured = true
-			undecided += c.calls[degraded] + c.calls[failed]
+	for _, from := range []struct {
+		work  string
+		fleet bool
+	}{{"many processes, callers who wait", true}, {"one process, callers who wait", false}} {
+		var strays uint64
+		measured := false
+		for i := range r.Cells {
+			c := &r.Cells[i]
+			waits := c.workload != fleetOpen && c.workload != farGroup && !strings.HasPrefix(c.workload, loadPrefix)
+			if c.role == ours && waits && c.size.processes > 0 == from.fleet {
+				measured = true
+				strays += c.strays()
+			}
 		}
-	}
-	if measured {
-		goals = append(goals, goal{work: "many processes, callers who wait", figure: "calls that failed or were decided without Redis", measured: float64(undecided)})
+		if measured {
+			goals = append(goals, goal{work: from.work, figure: "calls that failed or were decided without Redis", measured: float64(strays)})
+		}
 	}
 	return goals
 }

@@ -57,6 +57,29 @@ func TestGoals(t *testing.T) {
 }
 
 // A run in which a goal was missed returns an error. Figures that were not measured miss no goal.
+// Decisions without Redis are fast, and denials from memory too. Neither is to meet a goal of decisions by Redis.
+func TestWrongDecisionsMissAGoal(t *testing.T) {
+	for _, processes := range []int{0, 16} {
+		for o := range outcomes {
+			ours := measured(nameGCRA, ours, [2]float64{2000, 1})
+			ours.size.processes = processes
+			ours.calls[o] = 1
+			want := errNotMet
+			if o == allowed {
+				want = nil
+			}
+			if err := (&report{Cells: []cell{ours}}).judged(); err != want {
+				t.Errorf("%d processes, a call was %v: %v, want %v", processes, o, err, want)
+			}
+		}
+	}
+	cut := measured(nameOutage, ours, [2]float64{2000, 1})
+	cut.workload, cut.mostly, cut.calls = "outage", degraded, [outcomes]uint64{degraded: 1}
+	if err := (&report{Cells: []cell{cut}}).judged(); err != nil {
+		t.Errorf("decided without Redis while it is lost: %v", err)
+	}
+}
+
 func TestMissedGoalIsAnError(t *testing.T) {
 	at := func(workload, subject string, rates ...[2]float64) cell {
 		c := measured(subject, ours, rates...)

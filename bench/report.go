@@ -195,6 +195,9 @@ func (r *report) goalTable() table {
 	t := table{title: "Goals", words: 2, head: []string{"work", "figure", "goal", "measured", "", ""}}
 	measured := false
 	for _, g := range r.goals() {
+		if math.IsNaN(g.measured) && r.Settings.Only != "" {
+			continue // -only has left it out
+		}
 		measured = measured || !math.IsNaN(g.measured)
 		t.rows = append(t.rows, []string{g.work, g.figure, g.wanted(), short(g.measured), g.verdict(), g.note})
 	}
