@@ -216,7 +216,7 @@ func (b *bench) measureGroup(ctx context.Context, g *group) (err error) {
 		if err := b.warm(ctx, g, s, &w); err != nil {
 			return err
 		}
-		if g.prefill {
+		if g.prefill && g.sizes[0].processes == 0 { // the subjects of a fleet are in other processes
 			b.report.Held = append(b.report.Held, held.until(heap(), g, c, len(w.keys)))
 		}
 		b.progress.add(b.opening(g))

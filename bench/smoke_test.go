@@ -158,7 +158,7 @@ func TestSmoke(t *testing.T) {
 	if len(got.Overload) != 4 || got.Overload[0].Median["peak_per_second"] <= 0 {
 		t.Errorf("overload: %v", got.Overload)
 	}
-	if len(got.Memory) != 10 || len(got.Held) != 39 {
+	if len(got.Memory) != 10 || len(got.Held) != want["uniform"] {
 		t.Errorf("memory of %d subjects in Redis, of %d in process", len(got.Memory), len(got.Held))
 	}
 	if len(got.Renewals) != len(renewedKeys) {
@@ -207,7 +207,7 @@ func TestOnlyOneSizeOfAFleet(t *testing.T) {
 	var stdout, stderr bytes.Buffer
 	err := run(t.Context(), []string{"-redis", redistest.Start(t).URL(), "-fleet", "1x1,2x1", "-seconds", "0.1", "-rounds", "1", "-keys", "50",
 		"-only", "^fleet-(uniform|open)/2x1/redis_rate$"}, &stdout, &stderr)
-	if err != nil || strings.Count(stdout.String(), ": 2 processes of 1 caller\n") != 2 {
+	if err != nil || strings.Count(stdout.String(), ": 2 processes of 1 caller\n") != 2 || strings.Contains(stdout.String(), "Memory in process") {
 		t.Errorf("error %v, and it prints\n%s", err, stdout.String())
 	}
 	if progress := stderr.String(); strings.Contains(progress, "1 processes") {
