@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
@@ -101,4 +102,23 @@ func TestMemoryFindsAWrongLimiter(t *testing.T) {
 			t.Errorf("granting %d of 1,000: %v", grants, err)
 		}
 	}
+}
+
+// A measurement may last a minute, and its warm-up comes before it. Callers' deadlines do not end it.
+func TestLongMeasurementsAreNotCutShort(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := answers(1, func(ctx context.Context, _ string) (outcome, error) {
+			time.Sleep(time.Second)
+			if err := ctx.Err(); err != nil {
+				return failed, err
+			}
+			return allowed, nil
+		})
+		w, begin := hotKey("run"), time.Now().Add(time.Second)
+		const most = 60 * time.Second
+		o := order{Callers: 1, Begin: begin.UnixMicro(), From: begin.Add(most / 5).UnixMicro(), Until: begin.Add(most/5 + most).UnixMicro()}
+		if r := o.drive(t.Context(), s, &w); r.FirstErr != "" || r.Calls[failed] > 0 {
+			t.Errorf("%v calls, %s", r.Calls, r.FirstErr)
+		}
+	})
 }
