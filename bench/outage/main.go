@@ -46,20 +46,17 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	r := report{Settings: s}
 	for _, sc := range s.chosen {
 		fmt.Fprintf(stderr, "%s ...\n", sc.name)
-		o, err := play(ctx, s, sc)
-		if err != nil {
-			return fmt.Errorf("%s: %w", sc.name, err)
+		o, failed := play(ctx, s, sc)
+		if failed != nil {
+			err = fmt.Errorf("%s: %w", sc.name, failed)
+			break
 		}
 		r.Outcomes = append(r.Outcomes, o)
 	}
-	if err := r.writeFiles(s); err != nil {
-		return err
-	}
-	if err := r.print(stdout); err != nil {
-		return err
-	}
+	// The scenarios take a quarter of an hour. What was played is told even if one fails, or if a file cannot be written.
+	err = errors.Join(err, r.print(stdout), r.writeFiles(s))
 	if !r.met() {
-		return errNotMet
+		err = errors.Join(err, errNotMet)
 	}
-	return nil
+	return err
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"encoding/xml"
 	"errors"
@@ -211,6 +212,30 @@ func TestSchedulesAreTheirSeeds(t *testing.T) {
 			t.Errorf("seed %d: %v and %v", seed, one, other)
 		}
 	}
+}
+
+// What was played is not lost if a file cannot be written, or if a later scenario cannot be played.
+func TestWhatWasPlayedIsTold(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	stderr := writer(func(text []byte) {
+		if bytes.Contains(text, []byte("stop ...")) {
+			cancel()
+		}
+	})
+	var stdout bytes.Buffer
+	args := []string{"-scenario", "flushall,stop", "-window", "500ms", "-json", filepath.Join(t.TempDir(), "none", "json")}
+	err := run(ctx, args, &stdout, stderr)
+	if !errors.Is(err, context.Canceled) || !errors.Is(err, os.ErrNotExist) || !strings.Contains(stdout.String(), "worst window / limit") {
+		t.Errorf("error %v, and it prints\n%s", err, stdout.String())
+	}
+}
+
+type writer func([]byte)
+
+func (w writer) Write(text []byte) (int, error) {
+	w(text)
+	return len(text), nil
 }
 
 func TestMistakesOnTheCommandLine(t *testing.T) {

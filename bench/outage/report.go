@@ -160,7 +160,7 @@ func (r report) writeFiles(s settings) error {
 	if s.csv != "" {
 		errs = append(errs, toFile(s.csv, func(w io.Writer) error { return writeCSV(w, r.Outcomes) }))
 	}
-	if s.svg != "" && len(r.Outcomes[0].Timeline) > 0 {
+	if s.svg != "" && len(r.Outcomes) > 0 && len(r.Outcomes[0].Timeline) > 0 {
 		errs = append(errs, drawTimeline(s.svg, s, r.Outcomes[0]))
 	}
 	return errors.Join(errs...)
