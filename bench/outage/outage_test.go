@@ -239,7 +239,7 @@ func (w writer) Write(text []byte) (int, error) {
 }
 
 func TestMistakesOnTheCommandLine(t *testing.T) {
-	for _, args := range []string{"-scenario none", "-window 1ms", "-window 2s -outage 1s", "-quota 1", "stray", "-no-such-flag"} {
+	for _, args := range []string{"-scenario none", "-window 1ms", "-window 2s -outage 1s", "-quota 1", "-keys -1", "-debts -1", "-scenario random -schedules 0", "stray", "-no-such-flag"} {
 		if _, err := parseSettings(strings.Fields(args), io.Discard); err == nil {
 			t.Errorf("%s: no error", args)
 		}

@@ -51,6 +51,10 @@ func parseSettings(args []string, stderr io.Writer) (settings, error) {
 	if s.Window < 500*time.Millisecond || s.Outage < s.Window || s.Quota < 40 {
 		return s, fmt.Errorf("-window %v must be at least 500ms, -outage %v at least a window, -quota %d at least 40", s.Window, s.Outage, s.Quota)
 	}
+	// With fewer there would be nothing to judge.
+	if s.Keys < 1000 || s.Debts < 1000 || s.Schedules < 1 {
+		return s, fmt.Errorf("-keys %d and -debts %d must be at least 1,000, -schedules %d at least 1", s.Keys, s.Debts, s.Schedules)
+	}
 	var err error
 	s.chosen, err = chooseScenarios(*names)
 	return s, err
