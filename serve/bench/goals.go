@@ -53,10 +53,15 @@ func goalsBeside(work string, own, original, floor []result) []goal {
 		return goal{work: work, figure: figure, bound: bound, atLeast: atLeast,
 			measured: medianRatio(own, original, of), floor: medianRatio(floor, original, of)}
 	}
+	errs := 0
+	for _, r := range own {
+		errs += r.errors
+	}
 	return []goal{
 		ratio("decisions/s by the original's", 3, true, func(r result) float64 { return r.rate }),
 		ratio("its CPU a decision by the original's", 1.0/3, false, func(r result) float64 { return r.cpu }),
 		ratio("p99 by the original's", 0.5, false, func(r result) float64 { return r.p99 }),
+		{work: work, figure: "errors", bound: 0, measured: float64(errs)},
 	}
 }
 

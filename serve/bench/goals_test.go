@@ -22,6 +22,7 @@ func TestGoals(t *testing.T) {
 		"rate":    goalsBeside("64 callers", []result{{rate: 299, cpu: 30, p99: 4}}, original, nil),
 		"CPU":     goalsBeside("64 callers", []result{{rate: 350, cpu: 34, p99: 4}}, original, nil),
 		"p99":     goalsBeside("64 callers", []result{{rate: 350, cpu: 30, p99: 6}}, original, nil),
+		"failed":  goalsBeside("64 callers", []result{{rate: 350, cpu: 30, p99: 4}, {rate: 175, cpu: 60, p99: 8, errors: 1}}, original, nil),
 		"stopped": goalsStopped("Redis stopped", result{p99: 15.1}),
 		"errors":  goalsStopped("Redis stopped", result{p99: 14, errors: 1}),
 	} {

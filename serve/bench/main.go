@@ -48,7 +48,11 @@ func main() {
 	if *at != "" {
 		s := &side{name: *at, address: *at, connections: *connections}
 		r, err := s.measure(*callers, *values, *lasts)
-		fmt.Printf("%.0f decisions/s, p50 %.2f ms, p99 %.2f ms, %d errors, %v\n", r.rate, r.p50, r.p99, r.errors, err)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, "bench:", err)
+			os.Exit(1)
+		}
+		fmt.Printf("%.0f decisions/s, p50 %.2f ms, p99 %.2f ms, %d errors\n", r.rate, r.p50, r.p99, r.errors)
 		return
 	}
 	if err := run(*original, *own, *lasts, *rounds, *connections, *floor, *stopped); err != nil {
@@ -69,6 +73,9 @@ type side struct {
 func run(original, own string, lasts time.Duration, rounds, connections int, floor, stopped bool) error {
 	if os.Getenv("BENCH_FLOOR") != "" {
 		return serveFloor()
+	}
+	if rounds < 1 {
+		return fmt.Errorf("-rounds %d must be at least 1", rounds)
 	}
 	dir, err := os.MkdirTemp("", "tierlimit-bench")
 	if err != nil {
@@ -162,8 +169,9 @@ func start(name, binary, dir string, connections int, deadline time.Duration) (*
 	if err != nil {
 		return nil, nil, err
 	}
-	ports, err := freePorts(4)
+	ports, err := freePorts(3)
 	if err != nil {
+		endRedis()
 		return nil, nil, err
 	}
 	command := exec.Command(binary)
@@ -175,6 +183,7 @@ func start(name, binary, dir string, connections int, deadline time.Duration) (*
 		command.Env = append(command.Env, "BENCH_FLOOR=127.0.0.1:"+ports[1])
 	}
 	if err := redistest.StartTied(command); err != nil {
+		endRedis()
 		return nil, nil, err
 	}
 	s := &side{name: name, pid: command.Process.Pid, redis: pidOf(redis), address: "127.0.0.1:" + ports[1], connections: connections}
@@ -273,11 +282,11 @@ func (s *side) measure(callers, values int, lasts time.Duration) (result, error)
 		r.errors += c.errors
 	}
 	slices.Sort(took)
-	n := float64(len(took))
-	r.rate = n / lasted.Seconds()
-	if len(took) == 0 {
-		return result{}, fmt.Errorf("no call was made: %d callers over %d connections", callers, len(connections))
+	n := float64(len(took) - r.errors)
+	if n == 0 {
+		return result{}, fmt.Errorf("no decision was made: %d callers over %d connections, %d errors", callers, len(connections), r.errors)
 	}
+	r.rate = n / lasted.Seconds()
 	r.p50, r.p99 = ms(took[len(took)/2]), ms(took[len(took)*99/100])
 	r.cpu = micros(cpuOf(s.pid)-cpu) / n
 	r.redis = micros(cpuOf(s.redis)-redis) / n
