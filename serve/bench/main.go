@@ -7,16 +7,19 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"net"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	commonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
@@ -55,7 +58,10 @@ func main() {
 		fmt.Printf("%.0f decisions/s, p50 %.2f ms, p99 %.2f ms, %d errors\n", r.rate, r.p50, r.p99, r.errors)
 		return
 	}
-	if err := run(*original, *own, *lasts, *rounds, *connections, *floor, *stopped); err != nil {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, *original, *own, *lasts, *rounds, *connections, *floor, *stopped)
+	stop()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
@@ -70,7 +76,8 @@ type side struct {
 	connections int
 }
 
-func run(original, own string, lasts time.Duration, rounds, connections int, floor, stopped bool) error {
+// run measures until the context ends, and removes what it has made.
+func run(ctx context.Context, original, own string, lasts time.Duration, rounds, connections int, floor, stopped bool) error {
 	if os.Getenv("BENCH_FLOOR") != "" {
 		return serveFloor()
 	}
@@ -118,7 +125,7 @@ func run(original, own string, lasts time.Duration, rounds, connections int, flo
 		for range rounds {
 			for _, s := range sides {
 				r, err := s.measure(load.callers, load.values, lasts)
-				if err != nil {
+				if err := errors.Join(err, ctx.Err()); err != nil {
 					return fmt.Errorf("%s: %w", s.name, err)
 				}
 				results[s.name] = append(results[s.name], r)
@@ -137,7 +144,7 @@ func run(original, own string, lasts time.Duration, rounds, connections int, flo
 		var results []result
 		for range rounds {
 			r, err := measureStopped(own, dir, connections, callers, values, lasts)
-			if err != nil {
+			if err := errors.Join(err, ctx.Err()); err != nil {
 				return fmt.Errorf("with Redis stopped: %w", err)
 			}
 			results = append(results, r)
