@@ -90,8 +90,12 @@ func (r *report) header() string {
 		versions = append(versions, name+" "+version)
 	}
 	slices.Sort(versions)
-	return fmt.Sprintf("%s, %d cores, %s; %s; %s, client and server on this machine; %s.\nMedians of %s of %gs.",
-		m.CPU, m.Cores, m.System, m.Go, m.Redis, strings.Join(versions, ", "), count(r.Settings.Rounds, "round"), r.Settings.Seconds)
+	server := "client and server on this machine"
+	if r.Settings.RedisURL != "" {
+		server = "at the address of -redis"
+	}
+	return fmt.Sprintf("%s, %d cores, %s; %s; %s, %s; %s.\nMedians of %s of %gs.",
+		m.CPU, m.Cores, m.System, m.Go, m.Redis, server, strings.Join(versions, ", "), count(r.Settings.Rounds, "round"), r.Settings.Seconds)
 }
 
 // footer explains the columns, and lists why cells are unsound.

@@ -28,6 +28,16 @@ func TestNumbers(t *testing.T) {
 	}
 }
 
+// A server that the run has not started may be on another machine.
+func TestHeaderSaysWhereTheServerIs(t *testing.T) {
+	for url, want := range map[string]bool{"": true, "redis://redis.example.com": false} {
+		r := report{Settings: settings{RedisURL: url}}
+		if strings.Contains(r.header(), "on this machine") != want || strings.Contains(r.header(), "example.com") {
+			t.Errorf("-redis %q: %s", url, r.header())
+		}
+	}
+}
+
 // A cell with unexpected outcomes or errors is marked at its name, and the footer says why.
 func TestUnsoundCellIsMarked(t *testing.T) {
 	c := cell{group: "g", subject: "s", size: size{callers: 8}, mostly: denied, also: []outcome{allowed}}
