@@ -44,6 +44,7 @@ func TestBrokenFiles(t *testing.T) {
 		"quota is a float":      {one + "      requests_per_unit: 1.5\n", `:6:26: requests_per_unit is "1.5", `},
 		"flag is text":          {top + "  - {key: k, shadow_mode: maybe}\n", `:3:27: shadow_mode is "maybe", must be true or false`},
 		"flag in quotes":        {top + "  - {key: k, quota_mode: 'true'}\n", `:3:26: quota_mode is "true", must be true or false`},
+		"flag tagged as text":   {top + "  - {key: k, quota_mode: !!str true}\n", `:3:26: quota_mode is "true", must be true or false`},
 		"unlimited with unit":   {one + "      unlimited: true\n", `:5:13: an unlimited rate_limit has unit "day", must have none`},
 		"unlimited, algorithm":  {top + "  - {key: k, rate_limit: {unlimited: true, algorithm: gcra}}\n", `:3:55: an unlimited rate_limit must not set how to count`},
 		"replaces itself":       {one + "      name: n\n      replaces: [{name: n}]\n", `:7:18: the limit "n" replaces itself`},

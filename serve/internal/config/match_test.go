@@ -395,6 +395,23 @@ descriptors:
 	}
 }
 
+// A tag says what a value is, quotes or not, as in envoyproxy/ratelimit.
+func TestTags(t *testing.T) {
+	c := load(t, `
+domain: d
+descriptors:
+  - key: k
+    shadow_mode: !!bool "true"
+    rate_limit: {unit: day, unlimited: !!bool 'no', requests_per_unit: !!int "5"}
+    metadata: {a: !!bool "yes", b: !!str yes, deep: {!!str on: x, !!bool "off": z}}
+`)
+	l := c.Limits()[0]
+	want := map[string]any{"a": true, "b": "yes", "deep": map[string]any{"on": "x", "false": "z"}}
+	if got := l.Metadata.AsMap(); !reflect.DeepEqual(got, want) || !l.Shadow || l.Unlimited || l.RequestsPerUnit() != 5 {
+		t.Errorf("%v\nwant %v, %+v", got, want, l)
+	}
+}
+
 // Whatever follows a file's first document is not read.
 func TestBrokenSecondDocument(t *testing.T) {
 	c := load(t, "domain: d\n---\n[")

@@ -240,7 +240,12 @@ func (p *problems) truth(n *yaml.Node, what string) bool {
 }
 
 func truthOf(n *yaml.Node) (value, ok bool) {
-	if n.Kind == yaml.ScalarNode && n.Style&(yaml.DoubleQuotedStyle|yaml.SingleQuotedStyle|yaml.LiteralStyle|yaml.FoldedStyle) == 0 {
+	// A tag counts before quotes do: !!bool "true" is a boolean, and !!str true is text.
+	isText := n.Style&(yaml.DoubleQuotedStyle|yaml.SingleQuotedStyle|yaml.LiteralStyle|yaml.FoldedStyle) != 0
+	if n.Style&yaml.TaggedStyle != 0 {
+		isText = n.ShortTag() != "!!bool"
+	}
+	if n.Kind == yaml.ScalarNode && !isText {
 		switch n.Value {
 		case "true", "True", "TRUE", "yes", "Yes", "YES", "on", "On", "ON", "y", "Y":
 			return true, true
