@@ -65,10 +65,10 @@ var harmless = map[string][]string{
 // meaninglessWithoutStatsd has the variables that configure sending to statsd.
 var meaninglessWithoutStatsd = map[string]string{
 	"EXTRA_TAGS":           "statistics are not sent to statsd; for Prometheus, add labels in its scrape configuration",
-	"STATSD_HOST":          "statistics are not sent to statsd (USE_STATSD)",
-	"STATSD_PORT":          "statistics are not sent to statsd (USE_STATSD)",
-	"STATSD_PROTOCOL":      "statistics are not sent to statsd (USE_STATSD)",
-	"STATS_FLUSH_INTERVAL": "statistics are not sent to statsd (USE_STATSD)",
+	"STATSD_HOST":          "statistics are not sent to statsd (USE_STATSD, or a STATSD_PORT that is no port)",
+	"STATSD_PORT":          "statistics are not sent to statsd (USE_STATSD, or a STATSD_PORT that is no port)",
+	"STATSD_PROTOCOL":      "statistics are not sent to statsd (USE_STATSD, or a STATSD_PORT that is no port)",
+	"STATS_FLUSH_INTERVAL": "statistics are not sent to statsd (USE_STATSD, or a STATSD_PORT that is no port)",
 }
 
 // meaninglessWithoutTLS has the variables that configure TLS and the authentication of clients.
@@ -104,10 +104,14 @@ func (e *environment) meaningless(s *Settings) (lines []string) {
 		{s.TLS.ClientCA == "", map[string]string{"GRPC_CLIENT_TLS_SAN": "clients need no certificate (GRPC_CLIENT_TLS_CACERT)"}},
 		{s.Redis.URL == "", meaninglessWithoutRedis},
 		{!s.encryptsRedis(), meaninglessWithoutRedisTLS},
+		{s.Redis.Files.Key == "", map[string]string{"REDIS_TLS_CLIENT_CERT": "REDIS_TLS_CLIENT_KEY is not set, so Redis is shown no certificate"}},
+		{s.Redis.Files.Certificate == "", map[string]string{"REDIS_TLS_CLIENT_KEY": "REDIS_TLS_CLIENT_CERT is not set, so Redis is shown no certificate"}},
 		{s.Redis.Type != "sentinel", map[string]string{"REDIS_SENTINEL_AUTH": "Redis is not found through Sentinel (REDIS_TYPE)"}},
 		{!s.PerSecond, map[string]string{"REDIS_PERSECOND_URL": "limits per second are counted in the same Redis as all others (REDIS_PERSECOND)"}},
 		{!s.UseXDS, map[string]string{"CONFIG_GRPC_XDS_SERVER_URL": "the configuration is read from files (CONFIG_TYPE)"}},
 		{!s.XDS.UseTLS, meaninglessWithoutXDSTLS},
+		{s.XDS.Key == "", map[string]string{"CONFIG_GRPC_XDS_CLIENT_TLS_CERT": "CONFIG_GRPC_XDS_CLIENT_TLS_KEY is not set, so the control plane is shown no certificate"}},
+		{s.XDS.Certificate == "", map[string]string{"CONFIG_GRPC_XDS_CLIENT_TLS_KEY": "CONFIG_GRPC_XDS_CLIENT_TLS_CERT is not set, so the control plane is shown no certificate"}},
 	}
 	for _, name := range slices.Sorted(maps.Keys(e.values)) {
 		value := e.values[name]

@@ -2,6 +2,7 @@ package serve
 
 import (
 	"cmp"
+	"context"
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
@@ -10,8 +11,11 @@ import (
 	"os"
 	"runtime"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/tierlimit/tierlimit/tiered"
 )
 
 // options returns the options of a client. REDIS_URL is host:port, a path, or a redis:// URL. For Sentinel it is the
@@ -24,7 +28,7 @@ func (s *RedisSettings) options(prefix string) (*redis.UniversalOptions, error) 
 		PoolSize: max(s.PoolSize, 4*runtime.GOMAXPROCS(0)),
 	}
 	o.Username, o.Password = userAndPassword(s.Auth)
-	addresses := strings.Split(s.URL, ",")
+	addresses := splitAddresses(s.URL)
 	switch s.Type {
 	case "sentinel":
 		if len(addresses) < 2 {
@@ -33,6 +37,9 @@ func (s *RedisSettings) options(prefix string) (*redis.UniversalOptions, error) 
 		o.MasterName, addresses = addresses[0], addresses[1:]
 		o.SentinelUsername, o.SentinelPassword = userAndPassword(s.SentinelAuth)
 	case "cluster":
+		if len(addresses) == 0 {
+			return nil, fmt.Errorf("%w: %sURL is %q, must have at least one HOST:PORT", ErrInvalidSetting, prefix, s.URL)
+		}
 		o.IsClusterMode = true
 	default:
 		addresses = []string{s.URL} // a path may have a comma
@@ -63,7 +70,29 @@ func (s *RedisSettings) options(prefix string) (*redis.UniversalOptions, error) 
 		}
 		o.TLSConfig = config
 	}
+	if s.Type == "single" && (s.Network == "tcp4" || s.Network == "tcp6") {
+		dial := tiered.Dialer(dialTimeout, o.TLSConfig)
+		o.Dialer = func(ctx context.Context, network, address string) (net.Conn, error) {
+			if network == "tcp" { // and not the path of a socket
+				network = s.Network
+			}
+			return dial(ctx, network, address)
+		}
+	}
 	return o, nil
+}
+
+// dialTimeout is the timeout that [tiered.Open] sets unless the client has a dialer of its own.
+const dialTimeout = time.Second
+
+// splitAddresses splits a list at its commas. Empty parts, as templates leave them at the end, do not count.
+func splitAddresses(list string) (parts []string) {
+	for part := range strings.SplitSeq(list, ",") {
+		if part = strings.TrimSpace(part); part != "" {
+			parts = append(parts, part)
+		}
+	}
+	return parts
 }
 
 // parseURL reads a redis:// URL. Like envoyproxy/ratelimit, it takes the credentials and the database from the
@@ -140,7 +169,7 @@ func (f *RedisTLSFiles) config() (*tls.Config, error) {
 	if f.SkipHostname { // the certificate's issuer is still checked
 		c.VerifyPeerCertificate = issuedBy(c.RootCAs)
 	}
-	if f.Certificate != "" {
+	if f.Certificate != "" && f.Key != "" {
 		pair, err := tls.LoadX509KeyPair(f.Certificate, f.Key)
 		if err != nil {
 			return nil, fmt.Errorf("%w: REDIS_TLS_CLIENT_CERT and REDIS_TLS_CLIENT_KEY: %w", ErrInvalidSetting, err)

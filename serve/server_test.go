@@ -31,6 +31,7 @@ import (
 	commonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	typev3 "github.com/envoyproxy/go-control-plane/envoy/type/v3"
+	goredis "github.com/redis/go-redis/v9"
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 	"google.golang.org/grpc"
@@ -43,6 +44,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/tierlimit/tierlimit/internal/redistest"
+	"github.com/tierlimit/tierlimit/remote"
 	"github.com/tierlimit/tierlimit/serve/internal/service"
 	"github.com/tierlimit/tierlimit/serve/internal/transport"
 )
@@ -824,11 +826,11 @@ func TestSettings(t *testing.T) {
 		t.Errorf("%q", warnings)
 	}
 	for _, bad := range []string{
-		"PORT=x", "PORT=70000", "SHADOW_MODE=perhaps", "GRPC_MAX_CONNECTION_AGE=long", "NEAR_LIMIT_RATIO=2", "CACHE_KEY_PREFIX=a/b", "PROMETHEUS_PATH=metrics", "PROMETHEUS_PATH=/{", "LOG_LEVEL=loud",
-		"STATSD_PORT=0", "STATSD_PROTOCOL=unix", "STATS_FLUSH_INTERVAL=1ms", "EXTRA_TAGS=x",
-		"XDS_CLIENT_BACKOFF_INITIAL_INTERVAL=0s", "XDS_CLIENT_BACKOFF_MAX_INTERVAL=1ms", "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS=token=secret",
+		"PORT=x", "PORT=70000", "SHADOW_MODE=perhaps", "GRPC_MAX_CONNECTION_AGE=long", "NEAR_LIMIT_RATIO=most", "PROMETHEUS_PATH=metrics", "PROMETHEUS_PATH=/{", "LOG_LEVEL=loud",
+		"STATSD_PORT=x", "STATSD_PROTOCOL=unix", "STATS_FLUSH_INTERVAL=0", "STATS_FLUSH_INTERVAL=-1s", "EXTRA_TAGS=x",
+		"XDS_CLIENT_BACKOFF_INITIAL_INTERVAL=-1s", "XDS_CLIENT_BACKOFF_MAX_INTERVAL=1", "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS=token=secret",
 		"TIERLIMIT_DEADLINE=0s", "TIERLIMIT_DEADLINE=11s", "TIERLIMIT_DEADLINE=15", "LIMIT_LIMIT_HEADER=X Limit", "LIMIT_RESET_HEADER=x:", "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS=a b:secret",
-		"BACKEND_TYPE=memcache", "CONFIG_TYPE=ETCD", "CONFIG_GRPC_XDS_SERVER_URL=http://a:1", "REDIS_TYPE=ring", "REDIS_SOCKET_TYPE=udp", "REDIS_POOL_SIZE=0", "TIERLIMIT_FLEET_SIZE=0", "TIERLIMIT_FLEET_SIZE=1000001", "GRPC_SERVER_USE_TLS=true",
+		"BACKEND_TYPE=memcache", "CONFIG_TYPE=ETCD", "CONFIG_GRPC_XDS_SERVER_URL=http://a:1", "REDIS_TYPE=ring", "REDIS_SOCKET_TYPE=udp", "REDIS_POOL_SIZE=-1", "TIERLIMIT_FLEET_SIZE=0", "TIERLIMIT_FLEET_SIZE=1000001", "GRPC_SERVER_USE_TLS=true",
 	} {
 		name, _, _ := strings.Cut(bad, "=")
 		if _, _, err := FromEnvironment([]string{bad}); err == nil || !strings.Contains(err.Error(), name) || strings.Contains(err.Error(), "secret") {
@@ -886,6 +888,95 @@ func TestSettings(t *testing.T) {
 	}
 }
 
+// A value with which envoyproxy/ratelimit starts does not keep this service from starting. What it cannot mean here is
+// replaced, with a warning.
+func TestOddSettings(t *testing.T) {
+	used := func(environ string) (Settings, string) {
+		s, warnings, err := FromEnvironment(strings.Split(environ, " "))
+		if err != nil {
+			t.Errorf("%s: %v", environ, err)
+		}
+		return s, strings.Join(warnings, "\n")
+	}
+	for _, ratio := range []string{"1.5", "80", "-1", "NaN", "Inf"} {
+		if s, warning := used("NEAR_LIMIT_RATIO=" + ratio); s.NearLimit != 1 || !strings.Contains(warning, "no hits count as near") {
+			t.Errorf("%s: %v, %q", ratio, s.NearLimit, warning)
+		}
+	}
+	for _, port := range []string{"0", "-1", "70000"} {
+		if s, warning := used("STATSD_PORT=" + port); s.Statsd.Network != "" || !strings.Contains(warning, "a STATSD_PORT that is no port") || strings.Contains(warning, "\n") {
+			t.Errorf("%s: %+v, %q", port, s.Statsd, warning)
+		}
+		if _, warning := used("USE_STATSD=false STATSD_PORT=" + port); !strings.Contains(warning, "(USE_STATSD") || strings.Contains(warning, "\n") {
+			t.Errorf("%s, without statsd: %q", port, warning)
+		}
+	}
+	if s, warning := used("STATS_FLUSH_INTERVAL=1ms"); s.StatsdEvery != shortestFlush || !strings.Contains(warning, "STATS_FLUSH_INTERVAL is 1ms: 100ms is used") {
+		t.Errorf("statistics every %v, %q", s.StatsdEvery, warning)
+	}
+	if s, warning := used("XDS_CLIENT_BACKOFF_INITIAL_INTERVAL=0 XDS_CLIENT_BACKOFF_MAX_INTERVAL=1ms"); s.XDS.RetryAfter != shortestRetry || s.XDS.RetryAtMost != shortestRetry || strings.Count(warning, "10ms is used") != 2 {
+		t.Errorf("%+v, %q", s.XDS, warning)
+	}
+	names := make(map[string]bool)
+	for _, prefix := range []string{"a/b", "a_b", "{rl}", "é", strings.Repeat("x", 40), strings.Repeat("x", 41)} {
+		s, warning := used("CACHE_KEY_PREFIX=" + prefix)
+		if _, err := remote.NewKeyspace(s.Prefix); err != nil || names[s.Prefix] || (warning != "") != (prefix != "a_b") {
+			t.Errorf("%s: %s, %v, %q", prefix, s.Prefix, err, warning)
+		}
+		names[s.Prefix] = true
+	}
+	if s, warning := used("LOCAL_CACHE_SIZE_IN_BYTES=-1 REDIS_POOL_SIZE=0 EXTRA_TAGS=\t CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS=\t"); !s.RememberDenials || warning != "" {
+		t.Errorf("%+v, %q", s, warning)
+	}
+	used("REDIS_PERSECOND_TYPE=none REDIS_PERSECOND_SOCKET_TYPE=none REDIS_PERSECOND_POOL_SIZE=-1")
+	used("REDIS_TYPE=cluster REDIS_SOCKET_TYPE=none")
+	if s, _ := used("DISABLE_STATS=true USE_STATSD=true USE_DOG_STATSD=true"); s.Statsd.Network != "" {
+		t.Errorf("%+v", s.Statsd)
+	}
+	if s, _ := used("HOST= GRPC_HOST= DEBUG_HOST="); s.HTTP != ":8080" || s.GRPC != ":8081" || s.Debug != ":6070" {
+		t.Errorf("all addresses: %s, %s, %s", s.HTTP, s.GRPC, s.Debug)
+	}
+	if _, warning := used("REDIS_URL=a:1 REDIS_TLS=true REDIS_TLS_CLIENT_CERT=/none"); !strings.Contains(warning, "REDIS_TLS_CLIENT_KEY is not set") {
+		t.Errorf("a certificate without its key: %q", warning)
+	}
+	if _, warning := used("CONFIG_TYPE=GRPC_XDS_SOTW CONFIG_GRPC_XDS_SERVER_USE_TLS=true CONFIG_GRPC_XDS_CLIENT_TLS_KEY=/none"); !strings.Contains(warning, "CONFIG_GRPC_XDS_CLIENT_TLS_CERT is not set") {
+		t.Errorf("a key without its certificate: %q", warning)
+	}
+	for _, s := range []RedisSettings{
+		{Type: "cluster", URL: "a:1, b:2,"},
+		{Type: "sentinel", URL: "m, a:1,b:2,"},
+		{Type: "single", URL: "a:1", TLS: true, Files: RedisTLSFiles{Certificate: "/none"}},
+	} {
+		if _, err := s.options("REDIS_"); err != nil {
+			t.Errorf("%+v: %v", s, err)
+		}
+	}
+	alone := XDSSettings{Server: "a:1", UseTLS: true, Certificate: "/none"}
+	connection, err := alone.dial()
+	must(t, err)
+	must(t, connection.Close())
+	s, _ := used("DEBUG_HOST=127.0.0.1 DEBUG_PORT=-1 HOST=127.0.0.1 GRPC_HOST=127.0.0.1 PORT=0 GRPC_PORT=0 USE_PROMETHEUS=false USE_STATSD=false RUNTIME_ROOT=" + t.TempDir())
+	server, err := Start(t.Context(), s, slog.New(slog.DiscardHandler))
+	must(t, err)
+	server.Close()
+}
+
+// REDIS_SOCKET_TYPE may name one version of the internet protocol.
+func TestRedisOfOneProtocolVersion(t *testing.T) {
+	_, port, err := net.SplitHostPort(redistest.Shared(t).Addr()) // it listens at 127.0.0.1
+	must(t, err)
+	for network, reached := range map[string]bool{"tcp": true, "tcp4": true, "tcp6": false} {
+		s := RedisSettings{Type: "single", Network: network, URL: "localhost:" + port}
+		o, err := s.options("REDIS_")
+		must(t, err)
+		client := goredis.NewUniversalClient(o)
+		if err := client.Ping(t.Context()).Err(); (err == nil) != reached {
+			t.Errorf("%s: %v", network, err)
+		}
+		must(t, client.Close())
+	}
+}
+
 // Errors about unusable files and addresses name the variables that set them.
 func TestVariablesOfErrors(t *testing.T) {
 	locked := redistest.Start(t)
@@ -898,7 +989,7 @@ func TestVariablesOfErrors(t *testing.T) {
 		"GRPC_SERVER_USE_TLS=true GRPC_SERVER_TLS_KEY=" + file + ".key GRPC_SERVER_TLS_CERT=" + file + ".crt GRPC_CLIENT_TLS_CACERT=/none":            "GRPC_CLIENT_TLS_CACERT",
 		"GRPC_SERVER_USE_TLS=true GRPC_SERVER_TLS_KEY=" + file + ".key GRPC_SERVER_TLS_CERT=" + file + ".crt GRPC_CLIENT_TLS_CACERT=" + file + ".key": "GRPC_CLIENT_TLS_CACERT",
 		"CONFIG_TYPE=GRPC_XDS_SOTW CONFIG_GRPC_XDS_SERVER_USE_TLS=true CONFIG_GRPC_XDS_SERVER_TLS_CACERT=/none":                                       "CONFIG_GRPC_XDS_SERVER_TLS_CACERT",
-		"CONFIG_TYPE=GRPC_XDS_SOTW CONFIG_GRPC_XDS_SERVER_USE_TLS=true CONFIG_GRPC_XDS_CLIENT_TLS_CERT=/none":                                         "CONFIG_GRPC_XDS_CLIENT_TLS_CERT",
+		"CONFIG_TYPE=GRPC_XDS_SOTW CONFIG_GRPC_XDS_SERVER_USE_TLS=true CONFIG_GRPC_XDS_CLIENT_TLS_CERT=/none CONFIG_GRPC_XDS_CLIENT_TLS_KEY=/none":    "CONFIG_GRPC_XDS_CLIENT_TLS_CERT",
 		"REDIS_URL=127.0.0.1:1 REDIS_TLS=true REDIS_TLS_CACERT=/none":                                                                                 "REDIS_TLS_CACERT",
 		"REDIS_URL=127.0.0.1":                            `REDIS_URL is "127.0.0.1"`,
 		"REDIS_URL=" + locked.Addr():                     "REDIS_URL, REDIS_AUTH",

@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -103,7 +104,7 @@ func FromEnvironment(environ []string) (s Settings, warnings []string, err error
 	e := newEnvironment(environ)
 	s = Settings{
 		HTTP:                  e.address("HOST", "PORT", 8080),
-		Debug:                 e.address("DEBUG_HOST", "DEBUG_PORT", 6070),
+		Debug:                 e.debugAddress(),
 		GRPC:                  e.address("GRPC_HOST", "GRPC_PORT", 8081),
 		GRPCSocket:            e.text("GRPC_UDS", ""),
 		Metrics:               e.text("PROMETHEUS_ADDR", ":9090"),
@@ -131,12 +132,11 @@ func FromEnvironment(environ []string) (s Settings, warnings []string, err error
 		HealthyWithRedis:  e.truth("REDIS_HEALTH_CHECK_ACTIVE_CONNECTION", false),
 		Redis:             e.redis("REDIS_"),
 		PerSecond:         e.truth("REDIS_PERSECOND", false),
-		PerSecondRedis:    e.redis("REDIS_PERSECOND_"),
-		Prefix:            e.text("CACHE_KEY_PREFIX", "rl"),
+		Prefix:            e.prefix(),
 		Deadline:          e.duration("TIERLIMIT_DEADLINE", defaultDeadline),
 		FleetSize:         e.number("TIERLIMIT_FLEET_SIZE", 0, 1, mostInstances),
 		FleetFile:         e.text("TIERLIMIT_FLEET_FILE", ""),
-		NearLimit:         e.part("NEAR_LIMIT_RATIO", 0.8),
+		NearLimit:         e.nearLimit(),
 		ShadowMode:        e.truth("SHADOW_MODE", false),
 		QuotaMode:         e.truth("QUOTA_MODE", false),
 		Headers:           e.truth("LIMIT_RESPONSE_HEADERS_ENABLED", false),
@@ -144,8 +144,11 @@ func FromEnvironment(environ []string) (s Settings, warnings []string, err error
 		RemainingHeader:   e.text("LIMIT_REMAINING_HEADER", "RateLimit-Remaining"),
 		ResetHeader:       e.text("LIMIT_RESET_HEADER", "RateLimit-Reset"),
 		DynamicMetadata:   e.truth("RESPONSE_DYNAMIC_METADATA", false),
-		RememberDenials:   e.number("LOCAL_CACHE_SIZE_IN_BYTES", 0, 0, math.MaxInt) > 0,
+		RememberDenials:   e.number("LOCAL_CACHE_SIZE_IN_BYTES", 0, math.MinInt, math.MaxInt) != 0, // as in envoyproxy/ratelimit
 		ChargeSeparately:  e.truth("TIERLIMIT_CHARGE_SEPARATELY", false),
+	}
+	if s.PerSecond {
+		s.PerSecondRedis = e.redis("REDIS_PERSECOND_")
 	}
 	s.LogLevel = e.level("LOG_LEVEL")
 	e.statsd(&s)
@@ -165,16 +168,13 @@ func FromEnvironment(environ []string) (s Settings, warnings []string, err error
 			e.fail("%s is %q, must be the name of a header", name, value)
 		}
 	}
-	if _, err := remote.NewKeyspace(s.Prefix); err != nil {
-		e.fail("CACHE_KEY_PREFIX is %q, must be 1 to 32 letters, digits, _, -, . or :", s.Prefix)
-	}
 	if s.UseTLS && (s.TLS.Certificate == "" || s.TLS.Key == "") {
 		e.fail("GRPC_SERVER_USE_TLS is set: GRPC_SERVER_TLS_CERT and GRPC_SERVER_TLS_KEY must name files")
 	}
 	if s.PerSecond && (s.Redis.URL == "") != (s.PerSecondRedis.URL == "") {
 		e.fail("REDIS_PERSECOND is set, but only one of REDIS_URL and REDIS_PERSECOND_URL: set both, or neither to count in this process")
 	}
-	return s, e.meaningless(&s), errors.Join(e.errs...)
+	return s, append(e.meaningless(&s), e.warnings...), errors.Join(e.errs...)
 }
 
 // statsd reads where statistics are sent. As in envoyproxy/ratelimit, the default is a statsd server on this machine.
@@ -183,12 +183,14 @@ func (e *environment) statsd(s *Settings) {
 	dog := e.truth("USE_DOG_STATSD", false)
 	plain := e.truth("USE_STATSD", !dog && !s.metricsWanted)
 	s.StatsdEvery = e.duration("STATS_FLUSH_INTERVAL", 10*time.Second)
-	if s.StatsdEvery < shortestFlush {
-		e.fail("STATS_FLUSH_INTERVAL is %v, must be at least %v", s.StatsdEvery, shortestFlush)
+	if s.StatsdEvery == 0 {
+		e.fail("STATS_FLUSH_INTERVAL is 0s, must be a duration like 10s")
 	}
+	s.StatsdEvery = e.atLeast("STATS_FLUSH_INTERVAL", s.StatsdEvery, shortestFlush)
+	port := e.number("STATSD_PORT", 8125, math.MinInt, math.MaxInt)
 	s.Statsd = statsd.Settings{
 		Network: strings.ToLower(e.text("STATSD_PROTOCOL", "tcp")),
-		Address: net.JoinHostPort(e.text("STATSD_HOST", "localhost"), strconv.Itoa(e.number("STATSD_PORT", 8125, 1, 65535))),
+		Address: net.JoinHostPort(e.text("STATSD_HOST", "localhost"), strconv.Itoa(port)),
 		Tags:    e.pairs("EXTRA_TAGS", ":"),
 		Dog:     dog,
 	}
@@ -197,14 +199,13 @@ func (e *environment) statsd(s *Settings) {
 		e.fail("STATSD_PROTOCOL is %q, must be tcp or udp", s.Statsd.Network)
 	}
 	switch {
+	case s.statsDisabled || !plain && !dog || port < 1 || port > 65535: // as nothing is sent there in envoyproxy/ratelimit
+		s.Statsd.Network = ""
 	case plain && dog:
 		e.fail("USE_STATSD and USE_DOG_STATSD are both set: choose one of them")
 	case dog:
 		s.Statsd.Network = "udp"
 		s.Statsd.DogTags = e.datadogTags()
-	}
-	if !plain && !dog || s.statsDisabled {
-		s.Statsd.Network = ""
 	}
 }
 
@@ -242,10 +243,14 @@ func isHeader(text, others string) bool {
 // mostInstances is the largest fleet size that a limiter accepts, see [tiered.FleetSize].
 const mostInstances = 1_000_000
 
-// environment reads variables. An empty variable counts as not set.
+// environment reads variables. An empty variable counts as not set, except for hosts.
+//
+// A value with which envoyproxy/ratelimit starts must not keep this service from starting, because users change only the
+// image. If the value means nothing here, the next best is used, with a warning.
 type environment struct {
-	values map[string]string
-	errs   []error
+	values   map[string]string
+	errs     []error
+	warnings []string // of values that are not used as they are
 }
 
 func newEnvironment(environ []string) *environment {
@@ -263,6 +268,10 @@ func (e *environment) fail(format string, args ...any) {
 	if !slices.ContainsFunc(e.errs, func(known error) bool { return known.Error() == err.Error() }) {
 		e.errs = append(e.errs, err)
 	}
+}
+
+func (e *environment) warn(format string, args ...any) {
+	e.warnings = append(e.warnings, fmt.Sprintf(format, args...))
 }
 
 func (e *environment) text(name, otherwise string) string {
@@ -310,20 +319,64 @@ func (e *environment) duration(name string, otherwise time.Duration) time.Durati
 	return value
 }
 
-func (e *environment) part(name string, otherwise float32) float32 {
-	text := e.values[name]
-	if text == "" {
-		return otherwise
+// atLeast returns the given value of a variable, or least if it is shorter.
+func (e *environment) atLeast(name string, value, least time.Duration) time.Duration {
+	if value < least {
+		e.warn("%s is %v: %v is used, the shortest there is", name, value, least)
 	}
+	return max(value, least)
+}
+
+// nearLimit reads the part of a limit above which hits count as near it. Like envoyproxy/ratelimit, it accepts any number.
+func (e *environment) nearLimit() float32 {
+	const name = "NEAR_LIMIT_RATIO"
+	text := e.text(name, "0.8")
 	value, err := strconv.ParseFloat(text, 32)
-	if err != nil || !(value >= 0 && value <= 1) {
+	if err != nil {
 		e.fail("%s is %q, must be a number between 0 and 1", name, text)
+	} else if !(value >= 0 && value <= 1) {
+		e.warn("%s is %q, which is not between 0 and 1: no hits count as near their limit", name, text)
+		value = 1
 	}
 	return float32(value)
 }
 
+// prefix reads what keys in Redis begin with. envoyproxy/ratelimit accepts any text. Text that keys cannot begin with here
+// is replaced, and its hash keeps services with different prefixes apart.
+func (e *environment) prefix() string {
+	text := e.text("CACHE_KEY_PREFIX", "rl")
+	if _, err := remote.NewKeyspace(text); err == nil {
+		return text
+	}
+	kept := strings.Map(func(r rune) rune {
+		if isHeader(string(r), "_-.:") {
+			return r
+		}
+		return '_'
+	}, text)
+	prefix := fmt.Sprintf("%.23s_%.4x", kept, sha256.Sum256([]byte(text)))
+	e.warn("CACHE_KEY_PREFIX is %q, must be 1 to 32 letters, digits, _, -, . or ':': keys begin with %q instead", text, prefix)
+	return prefix
+}
+
 func (e *environment) address(host, port string, otherwise int) string {
-	return net.JoinHostPort(e.text(host, "0.0.0.0"), strconv.Itoa(e.number(port, otherwise, 0, 65535)))
+	return e.hostPort(host, e.number(port, otherwise, 0, 65535))
+}
+
+// debugAddress returns the address of the pages for operators. Any port will do, because the service also runs without
+// them.
+func (e *environment) debugAddress() string {
+	return e.hostPort("DEBUG_HOST", e.number("DEBUG_PORT", 6070, math.MinInt, math.MaxInt))
+}
+
+// hostPort returns an address. As in envoyproxy/ratelimit, an empty host is all addresses of the machine, those of IPv6
+// included.
+func (e *environment) hostPort(host string, port int) string {
+	name, set := e.values[host]
+	if !set {
+		name = "0.0.0.0"
+	}
+	return net.JoinHostPort(name, strconv.Itoa(port))
 }
 
 func (e *environment) level(name string) slog.Level {
@@ -354,7 +407,7 @@ func (e *environment) redis(prefix string) RedisSettings {
 		URL:          e.text(prefix+"URL", ""),
 		Auth:         e.text(prefix+"AUTH", ""),
 		SentinelAuth: e.text(prefix+"SENTINEL_AUTH", ""),
-		PoolSize:     e.number(prefix+"POOL_SIZE", 10, 1, 100_000),
+		PoolSize:     e.number(prefix+"POOL_SIZE", 10, 0, 100_000),
 		TLS:          e.truth(prefix+"TLS", false),
 		Files: RedisTLSFiles{
 			Certificate: e.text("REDIS_TLS_CLIENT_CERT", ""), Key: e.text("REDIS_TLS_CLIENT_KEY", ""), CA: e.text("REDIS_TLS_CACERT", ""),
@@ -365,8 +418,8 @@ func (e *environment) redis(prefix string) RedisSettings {
 	if !slices.Contains([]string{"single", "sentinel", "cluster"}, s.Type) {
 		e.fail("%sTYPE is %q, must be single, sentinel or cluster", prefix, s.Type)
 	}
-	if !slices.Contains([]string{"unix", "tcp"}, s.Network) {
-		e.fail("%sSOCKET_TYPE is %q, must be tcp or unix", prefix, s.Network)
+	if s.Type == "single" && !slices.Contains([]string{"unix", "tcp", "tcp4", "tcp6"}, s.Network) {
+		e.fail("%sSOCKET_TYPE is %q, must be tcp, tcp4, tcp6 or unix", prefix, s.Network)
 	}
 	return s
 }

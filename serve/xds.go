@@ -61,6 +61,9 @@ func (e *environment) xds() XDSSettings {
 // pairs reads a comma-separated list of names and values. Errors leave out the text, which may hold a token.
 func (e *environment) pairs(name, between string) map[string]string {
 	pairs := make(map[string]string)
+	if strings.TrimSpace(e.values[name]) == "" {
+		return pairs
+	}
 	for i, part := range strings.Split(e.values[name], ",") {
 		if key, value, ok := strings.Cut(part, between); ok {
 			pairs[key] = value
@@ -90,11 +93,7 @@ const shortestRetry = 10 * time.Millisecond
 
 // retry reads the wait between two attempts.
 func (e *environment) retry(name string, otherwise time.Duration) time.Duration {
-	wait := e.duration(name, otherwise)
-	if wait < shortestRetry {
-		e.fail("%s is %v, must be at least %v", name, wait, shortestRetry)
-	}
-	return wait
+	return e.atLeast(name, e.duration(name, otherwise), shortestRetry)
 }
 
 // pingEvery is how often the client pings a control plane that sends nothing. By default, a gRPC server ends
@@ -120,7 +119,7 @@ func (x *XDSSettings) dial() (*grpc.ClientConn, error) {
 		}
 		c.RootCAs = pool
 	}
-	if x.Certificate != "" {
+	if x.Certificate != "" && x.Key != "" {
 		pair, err := tls.LoadX509KeyPair(x.Certificate, x.Key)
 		if err != nil {
 			return nil, fmt.Errorf("%w: CONFIG_GRPC_XDS_CLIENT_TLS_CERT and CONFIG_GRPC_XDS_CLIENT_TLS_KEY: %w", ErrInvalidSetting, err)
