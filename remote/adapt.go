@@ -7,12 +7,14 @@ import (
 )
 
 // Adapt prepares a client of one node for a limiter. It makes the connections that the client dials from now on
-// quiet. It returns a client with the same connections and hooks that keeps the deadlines of contexts. A go-redis
-// client keeps them only if ContextTimeoutEnabled is set, and waits for seconds otherwise. Callers that make their
-// own trips (Options.Inline) must not wait that long, and a hung Redis must not tie up connections.
+// quiet, and makes the client report why a server turns it away. It returns a client with the same connections and
+// hooks that keeps the deadlines of contexts. A go-redis client keeps them only if ContextTimeoutEnabled is set, and
+// waits for seconds otherwise. Callers that make their own trips (Options.Inline) must not wait that long, and a hung
+// Redis must not tie up connections.
 func Adapt(client *redis.Client) *redis.Client {
 	if hookedFirst(client) {
 		client.AddHook(quietHook{})
+		client.AddHook(greetingHook{})
 	}
 	given := client.Options()
 	if given.ContextTimeoutEnabled {

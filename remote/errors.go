@@ -25,7 +25,7 @@ type Kind string
 const (
 	Timeout     Kind = "timeout"     // no answer in time, or no free connection to send on
 	Unreachable Kind = "unreachable" // refused, reset, no route, no such host
-	Auth        Kind = "auth"        // credentials, permissions or certificates
+	Auth        Kind = "auth"        // credentials, permissions, certificates or protected mode
 	Unavailable Kind = "unavailable" // Redis answers, but cannot serve (LOADING, READONLY, OOM, ...)
 	Protocol    Kind = "protocol"    // the server does not speak Redis's protocol, or lacks scripts
 	Other       Kind = "other"
@@ -129,6 +129,9 @@ func isOfCertificates(err error) bool {
 // begins like that of the command itself. Before Redis 7 it is at the end of an error about the script, as in
 // "...: @user_script: 12: -OOM ...".
 func serverError(err error) (text string, ok bool) {
+	if away, ok := errors.AsType[turnedAway](err); ok {
+		return strings.TrimPrefix(string(away), "ERR "), true
+	}
 	redisErr, ok := errors.AsType[redis.Error](err)
 	if !ok {
 		return "", false

@@ -56,6 +56,8 @@ func TestKindsOfRealErrors(t *testing.T) {
 		{"out of memory", serverWith("--maxmemory", "1"), "OOM", Unavailable, nil},
 		{"busy with a script", busyServer, "BUSY", Unavailable, nil},
 		{"too many clients", dial(answering("-ERR max number of clients reached")), "max number of clients", Unavailable, nil},
+		{"too many clients of a real server", fullServer, "max number of clients", Unavailable, nil},
+		{"protected mode", dial(turningAway("-DENIED Redis is running in protected mode")), "DENIED", Auth, auth},
 		{"a Cluster without slots", serverWith("--cluster-enabled", "yes"), "CLUSTERDOWN", Unavailable, nil},
 		{"starting", dial(answering("-LOADING Redis is loading the dataset in memory")), "LOADING", Unavailable, nil},
 
@@ -90,6 +92,16 @@ func TestKindsOfRealErrors(t *testing.T) {
 				t.Errorf("misconfigured: %v, want one that is %v and the error itself", got, test.misconfigured)
 			}
 		})
+	}
+}
+
+// Nothing was charged on a connection that the server has closed at once: what is decided without it is charged later.
+func TestWhoIsTurnedAwayHasChargedNothing(t *testing.T) {
+	t.Parallel()
+	for _, client := range []redis.UniversalClient{fullServer(t), dial(turningAway("-DENIED Redis is running in protected mode"))(t)} {
+		if err := decisionError(t, client, time.Minute); MayHaveRun(err) {
+			t.Errorf("it may have run: %v", err)
+		}
 	}
 }
 
@@ -236,6 +248,15 @@ func busyServer(t *testing.T) redis.UniversalClient {
 	return nil
 }
 
+// fullServer returns a client of a server that closes new connections, because it has as many clients as it may have.
+func fullServer(t *testing.T) redis.UniversalClient {
+	server := redistest.Start(t)
+	if err := server.Client(t).ConfigSet(t.Context(), "maxclients", "1").Err(); err != nil { // and this client stays
+		t.Fatal(err)
+	}
+	return Adapt(server.Client(t))
+}
+
 func frozenServer(t *testing.T) redis.UniversalClient {
 	server := redistest.Start(t)
 	server.Pause()
@@ -290,7 +311,7 @@ func dial(listen func(t *testing.T) string, change ...func(*redis.Options)) func
 		}
 		client := redis.NewClient(options)
 		t.Cleanup(func() { _ = client.Close() })
-		return client
+		return Adapt(client)
 	}
 }
 
@@ -327,6 +348,13 @@ func listen(t *testing.T, serve func(net.Conn)) string {
 func silent(t *testing.T) string { return listen(t, func(net.Conn) {}) }
 
 func hangingUp(t *testing.T) string { return listen(t, func(conn net.Conn) { _ = conn.Close() }) }
+
+// turningAway says a line to every client that connects, and closes the connection.
+func turningAway(line string) func(t *testing.T) string {
+	return func(t *testing.T) string {
+		return listen(t, func(conn net.Conn) { _, _ = fmt.Fprint(conn, line, "\r\n"); _ = conn.Close() })
+	}
+}
 
 // greeting sends a line to every client that connects, before the client says anything.
 func greeting(line string) func(t *testing.T) string {

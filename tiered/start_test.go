@@ -55,6 +55,9 @@ func TestNewSaysWhatIsWrongWithRedis(t *testing.T) {
 			fmt.Fprint(c, "HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n")
 		}
 	})
+	protected := listen(t, func(c net.Conn) {
+		fmt.Fprint(c, "-DENIED Redis is running in protected mode because protected mode is enabled\r\n")
+	})
 	for name, tc := range map[string]struct {
 		client redis.UniversalClient
 		want   error
@@ -65,6 +68,7 @@ func TestNewSaysWhatIsWrongWithRedis(t *testing.T) {
 		"no such database":             {secured.Client(t, password("right"), func(o *redis.Options) { o.DB = 99 }), limit.ErrInvalidOption},
 		"no maintenance notifications": {secured.Client(t, password("right"), insists), limit.ErrInvalidOption},
 		"no Cluster":                   {redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{redistest.Shared(t).Addr()}}), limit.ErrInvalidOption},
+		"protected mode":               {redis.NewClient(&redis.Options{Addr: protected, DialerRetries: 1}), limit.ErrAuth},
 		"a web server":                 {redis.NewClient(&redis.Options{Addr: web, DialerRetries: 1}), limit.ErrNotRedis},
 	} {
 		t.Run(name, func(t *testing.T) {
