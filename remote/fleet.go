@@ -237,7 +237,7 @@ func (f *Fleet) run(ctx context.Context, to *node, p *place, ttl time.Duration, 
 	values, err := cmd.Result()
 	if err != nil {
 		f.script.reload(ctx)
-		return Heard{}, nil, err
+		return Heard{}, nil, readable(err)
 	}
 	if !heard.read(values) {
 		return Heard{}, nil, fmt.Errorf("%w: %v", errReply, values)

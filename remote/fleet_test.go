@@ -60,6 +60,22 @@ func TestFleetCountsInstances(t *testing.T) {
 	})
 }
 
+// The error of a heartbeat is logged, so it must be as readable as that of a decision: without what Redis 6.2 puts
+// around the error of a command in a script, and without the arguments that a server quotes.
+func TestErrorsOfHeartbeatsAreReadable(t *testing.T) {
+	t.Parallel()
+	for says, want := range map[string]string{
+		"-ERR Error running script (call to f_a3e4): @user_script:68: @user_script: 68: -OOM command not allowed": "heartbeat: OOM command not allowed",
+		"-ERR unknown command `evalsha`, with args beginning with: `a3e4`, `5`, `tl:{%fleet}`":                    "heartbeat: unknown command `evalsha`",
+	} {
+		client := dial(answering(says))(t).(*redis.Client)
+		_, err := newFleet(t, client, "a", time.Minute).Heartbeat(t.Context(), false)
+		if err == nil || err.Error() != want {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+}
+
 // Law 5: when Redis's clock has stepped back, an instance that has ended since its last heartbeat does not count for
 // as long as the step was, and all others count without a break.
 func TestLaw5AnInstanceThatEndedBeforeAStepBack(t *testing.T) {
