@@ -144,6 +144,46 @@ func TestALibraryIsLoadedOnceItCanBe(t *testing.T) {
 	}
 }
 
+// A user who loses all rights for a while, as when they are set anew, runs the script as a function afterwards, as before.
+// A user who may run the script by EVALSHA only does that from then on.
+func TestLosingAllRightsIsNotLosingTheLibrary(t *testing.T) {
+	t.Parallel()
+	redistest.NeedFunctions(t)
+	for _, c := range []struct {
+		lost          string
+		refused, back bool
+	}{{"-@all", true, true}, {"-fcall", false, false}} {
+		admin := redistest.Start(t).Client(t)
+		may := func(right string) {
+			t.Helper()
+			if err := admin.Do(t.Context(), "ACL", "SETUSER", "limiter", "on", ">secret", "~*", right).Err(); err != nil {
+				t.Fatal(err)
+			}
+			if err := admin.ConfigResetStat(t.Context()).Err(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		may("+@all")
+		o := *admin.Options()
+		o.Username, o.Password = "limiter", "secret"
+		client := redis.NewClient(&o)
+		t.Cleanup(func() { _ = client.Close() })
+		script, rule := NewScript(client), newRule(t, limit.PerHour(1000), limit.GCRA())
+		decide(t, script, "k", rule, 0, 1)
+		may(c.lost)
+		for range 2 {
+			if _, err := script.Run(t.Context(), []Entry{{Key: "k", Rule: rule, Cost: 1}}, 0); (err != nil) != c.refused || err != nil && KindOf(err) != Auth {
+				t.Fatalf("with %s: %v", c.lost, err)
+			}
+		}
+		may("+@all")
+		decide(t, script, "k", rule, 0, 1)
+		if callsOf(t, admin, "fcall") != c.back {
+			t.Errorf("after %s the script runs as a function: %v, want %v", c.lost, !c.back, c.back)
+		}
+	}
+}
+
 // Law 7: a run that waits for another run to load the library waits no longer than its own time. Such a time-out
 // does not mean that the server cannot have a library.
 func TestLaw7LoadingTheLibraryTakesNoLongerThanTheContext(t *testing.T) {

@@ -238,10 +238,13 @@ func (s *Script) runParts(ctx context.Context, n *node, parts []part, by *form, 
 	if by == nil {
 		again = everyOne(len(parts))
 	}
+	functionsRefused := false
 	// A part is sent again only if its answer proves that it was not run, so nothing was charged.
 	for range 4 {
 		if again != nil {
-			by = s.form(ctx)
+			if by = &s.script; !functionsRefused {
+				by = s.form(ctx)
+			}
 			r.send(ctx, again, by.call)
 		}
 		missing, refused := r.failed(by.isMissing), r.failed(by.isRefused)
@@ -249,7 +252,7 @@ func (s *Script) runParts(ctx context.Context, n *node, parts []part, by *form, 
 			break
 		}
 		if refused != nil {
-			s.withoutLibrary(nil)
+			functionsRefused = true
 		} else if missing != nil {
 			switch err := s.loadForm(ctx, by); {
 			case err == nil:
@@ -265,11 +268,18 @@ func (s *Script) runParts(ctx context.Context, n *node, parts []part, by *form, 
 		// meanwhile.
 		r.send(ctx, again, invocation{"eval", s.script.source})
 	}
+	// A user who may run nothing at all, for example because the rights are just being set anew, may be given the
+	// right to run functions again.
+	if functionsRefused && r.failed(isAuth) == nil {
+		s.withoutLibrary(nil)
+	}
 	if r.failed(func(error) bool { return true }) != nil {
 		s.reload(ctx)
 	}
 	return r.replies(entries)
 }
+
+func isAuth(err error) bool { return KindOf(err) == Auth }
 
 // split divides the entries into one part per slot of the Cluster.
 func split(entries []Entry) []part {
