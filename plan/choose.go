@@ -80,7 +80,7 @@ func Choose(l limit.Limit, n Need) (Plan, error) {
 }
 
 // Met reports whether a candidate meets the need. The error comes from the method Wrong of the need's
-// [Traffic].
+// [Traffic], or wraps [ErrInvalidNeed] if Wrong is stated without Traffic.
 func (n Need) Met(c Candidate) (bool, error) {
 	if budget := n.bytes(); budget > 0 && c.Full(n.NameBytes) > budget {
 		return false, nil
@@ -90,6 +90,9 @@ func (n Need) Met(c Candidate) (bool, error) {
 	}
 	if !n.Wrong.stated {
 		return true, nil
+	}
+	if n.Traffic == nil {
+		return false, n.Validate()
 	}
 	wrong, err := n.Traffic.Wrong(c)
 	return n.Wrong.allows(wrong), err

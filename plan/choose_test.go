@@ -265,6 +265,7 @@ func TestWhatCannotBeNeeded(t *testing.T) {
 		"wrong without traffic": {plan.Need{Wrong: plan.AtMost(0.1)}, "no Traffic"},
 		"wrong on no traffic":   {plan.Need{Wrong: plan.AtMost(0.1), Traffic: traffic.New(nil)}, "no Traffic"},
 		"wrong on a nil log":    {plan.Need{Wrong: plan.AtMost(0.1), Traffic: (*traffic.Log)(nil)}, "no Traffic"},
+		"wrong on a zero log":   {plan.Need{Wrong: plan.AtMost(0.1), Traffic: &traffic.Log{}}, "no Traffic"},
 		"traffic without wrong": {plan.Need{Above: plan.AtMost(0), Traffic: recorded}, "Wrong does not say"},
 		"negative bytes":        {plan.Need{Bytes: -1}, "Bytes is -1"},
 		"negative millions":     {plan.Need{BytesPerMillion: -1}, "BytesPerMillion is -1"},
@@ -282,6 +283,15 @@ func TestWhatCannotBeNeeded(t *testing.T) {
 	}
 	if _, err := plan.Choose(limit.PerMinute(0), plan.Need{Bytes: 300}); !errors.Is(err, limit.ErrInvalidLimit) {
 		t.Error(err)
+	}
+}
+
+// Met does not crash on a need that says nothing about which traffic may be decided wrongly.
+func TestMetWithoutTraffic(t *testing.T) {
+	l := limit.PerMinute(10)
+	met, err := plan.Need{Wrong: plan.AtMost(0.1)}.Met(plan.Candidate{Limit: l, Algorithm: limit.GCRA()})
+	if met || !errors.Is(err, plan.ErrInvalidNeed) {
+		t.Error(met, err)
 	}
 }
 

@@ -100,13 +100,17 @@ type Model interface {
 type Past struct{ Units, Age int64 }
 
 // New returns the model of an unused key under limit l, counted by a. The error wraps [limit.ErrInvalidLimit] or
-// [limit.ErrInvalidAlgorithm]. Automatic is invalid here, since a model does not choose.
+// [limit.ErrInvalidAlgorithm]. Automatic is invalid here, since a model does not choose, and so are limits that a
+// cannot enforce. A limit of [limit.Concurrent] has another model, see [Slots].
 func New(l limit.Limit, a limit.Algorithm) (Model, error) {
 	if err := l.Validate(); err != nil {
 		return nil, err
 	}
 	if err := a.Validate(); err != nil {
 		return nil, err
+	}
+	if l.IsConcurrent() || l.IsCalendar() && a != limit.FixedWindow() {
+		return nil, fmt.Errorf("%w: %v cannot count the limit %v", limit.ErrInvalidAlgorithm, a, l)
 	}
 	units, err := newTally(a, l)
 	if err != nil {

@@ -3,6 +3,7 @@ package model
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/tierlimit/tierlimit/limit"
 )
@@ -16,6 +17,10 @@ func TestNewRefuses(t *testing.T) {
 		{limit.PerMinute(0), limit.SlidingLog(), limit.ErrInvalidLimit},
 		{limit.PerMinute(1), limit.SlidingCounter(0, limit.Strict), limit.ErrInvalidAlgorithm},
 		{limit.PerMinute(1), limit.Automatic(), limit.ErrInvalidAlgorithm},
+		{limit.PerMinute(1), limit.Concurrency(), limit.ErrInvalidAlgorithm},
+		{limit.Concurrent(1), limit.Concurrency(), limit.ErrInvalidAlgorithm},
+		{limit.Concurrent(1), limit.GCRA(), limit.ErrInvalidAlgorithm},
+		{limit.PerCalendar(1, limit.CalendarDay, time.UTC), limit.SlidingLog(), limit.ErrInvalidAlgorithm},
 	} {
 		if m, err := New(test.l, test.a); !errors.Is(err, test.want) {
 			t.Errorf("New(%v, %v) = %v, %v, want %v", test.l, test.a, m, err, test.want)

@@ -47,17 +47,21 @@ func New(requests []Request) *Log {
 	return l
 }
 
-// Requests returns the number of requests; a nil Log has none.
+// Requests returns the number of requests; a nil Log and the zero Log have none.
 func (l *Log) Requests() int {
-	if l == nil {
+	if l == nil || l.requests == nil {
 		return 0
 	}
 	return l.requests.Requests()
 }
 
 // Wrong returns the part of the requests, 0 to 1, that a candidate decides otherwise than the exact
-// log, by simulation. The error wraps limit.ErrInvalidLimit or limit.ErrInvalidAlgorithm.
+// log, by simulation. It is 0 if there are no requests. The error wraps limit.ErrInvalidLimit or
+// limit.ErrInvalidAlgorithm.
 func (l *Log) Wrong(c plan.Candidate) (float64, error) {
+	if l.Requests() == 0 {
+		return 0, nil
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if part, ok := l.known[c]; ok {
@@ -67,7 +71,7 @@ func (l *Log) Wrong(c plan.Candidate) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	part := float64(result.Wrong.Total()) / float64(max(1, l.requests.Requests()))
+	part := float64(result.Wrong.Total()) / float64(l.requests.Requests())
 	l.known[c] = part
 	return part, nil
 }
