@@ -49,15 +49,16 @@ func (l *Limiter) AllowAll(ctx context.Context, requests ...Request) ([]limit.De
 // decideTogether implements AllowAll if grants is nil. Otherwise it implements TakeAll, and stores the
 // grants in grants.
 func (l *Limiter) decideTogether(ctx context.Context, requests []Request, grants Grants) ([]limit.Decision, error) {
+	if err := l.checkRules(requests); err != nil {
+		l.countMistake(requests, err)
+		return nil, err
+	}
 	if slices.ContainsFunc(requests, Request.isDryRun) {
 		return l.decideBesideDryRuns(ctx, requests, grants)
 	}
 	asked, questions := l.now(), l.questionsOf(requests)
 	decisions, err := l.decideAll(ctx, requests, questions, grants)
 	for i, q := range requests {
-		if q.Rule == nil {
-			continue // the caller's mistake
-		}
 		var d *limit.Decision
 		if err == nil {
 			d = &decisions[i]
@@ -70,14 +71,10 @@ func (l *Limiter) decideTogether(ctx context.Context, requests []Request, grants
 	return decisions, err
 }
 
-// questionsOf returns a question for each request. A request without a rule is a mistake, and its
-// question is zero.
+// questionsOf returns a question for each request.
 func (l *Limiter) questionsOf(requests []Request) []question {
 	questions := make([]question, len(requests))
 	for i, q := range requests {
-		if q.Rule == nil {
-			continue
-		}
 		questions[i].begin(q.Rule, q.Key, q.Cost, lua.Take)
 		if q.Hold != 0 {
 			questions[i].key.hold = l.newHolding(q.Rule.lifeOf(q.Hold))

@@ -45,21 +45,38 @@ func (r *Rule) checkSlots(ctx context.Context, key string, units int64) error {
 	return r.checkCall(ctx, key, units)
 }
 
-// checkTogether checks the conditions that all requests of one call must meet.
-func (l *Limiter) checkTogether(requests []Request) error {
+// checkNumber checks how many requests one call has.
+func checkNumber(requests []Request) error {
 	if n := len(requests); n > MaxTogether {
 		return fmt.Errorf("%w: %d requests together, must be at most %d", limit.ErrInvalidRule, n, MaxTogether)
 	}
+	return nil
+}
+
+// checkRules checks that the rules of all requests are the limiter's. It must be called before anything else is done
+// with the rules.
+func (l *Limiter) checkRules(requests []Request) error {
 	for i := range requests {
-		if r := requests[i].Rule; r == nil || r.limiter != l {
-			return fmt.Errorf("%w: the rule of a request is nil, or belongs to another limiter", limit.ErrInvalidRule)
+		if !l.owns(requests[i].Rule) {
+			return fmt.Errorf("%w: the rule of request %d is nil, or belongs to another limiter", limit.ErrInvalidRule, i+1)
 		}
 	}
 	return nil
 }
 
+func (l *Limiter) owns(r *Rule) bool { return r != nil && r.limiter == l }
+
+// countMistake counts an error that ends a call of several requests, for each of the limiter's rules.
+func (l *Limiter) countMistake(requests []Request, err error) {
+	for _, q := range requests {
+		if l.owns(q.Rule) {
+			q.Rule.count(q.Key, nil, err)
+		}
+	}
+}
+
 func (l *Limiter) checkAll(ctx context.Context, requests []Request, check func(*Request, context.Context) error) error {
-	if err := l.checkTogether(requests); err != nil {
+	if err := checkNumber(requests); err != nil {
 		return err
 	}
 	type counter struct{ rule, key string }

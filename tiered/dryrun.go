@@ -36,7 +36,7 @@ func DryRun() RuleOption {
 func (r *Rule) IsDryRun() bool { return r.config.dryRun }
 
 // isDryRun reports whether a request's rule is on a dry run.
-func (q Request) isDryRun() bool { return q.Rule != nil && q.Rule.config.dryRun }
+func (q Request) isDryRun() bool { return q.Rule.config.dryRun }
 
 // decideBesideDryRuns is decideTogether if some rules are on a dry run.
 func (l *Limiter) decideBesideDryRuns(ctx context.Context, requests []Request, grants Grants) ([]limit.Decision, error) {

@@ -23,7 +23,8 @@ import (
 // Errors and deadline are those of [Rule.AllowN]. For units that come back, errors are those of
 // [Limiter.AllowAll]. If there is an error, other requests may have been charged.
 func (l *Limiter) AllowEach(ctx context.Context, requests ...Request) ([]limit.Decision, error) {
-	if err := l.checkTogether(requests); err != nil {
+	if err := cmp.Or(l.checkRules(requests), checkNumber(requests)); err != nil {
+		l.countMistake(requests, err)
 		return nil, err
 	}
 	e := each{limiter: l, asked: make([]question, len(requests)), decisions: make([]limit.Decision, len(requests))}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -48,17 +49,10 @@ func (l *Limiter) TakeAll(ctx context.Context, requests ...Request) (Grants, []l
 //
 // Errors and deadline are those of TakeAll. The Hold of a request must be 0 or life.
 func (l *Limiter) HoldAll(ctx context.Context, life time.Duration, requests ...Request) ([]*Hold, []limit.Decision, error) {
-	if life != LifeOfRule { // HoldLife of each rule is checked with its request
-		if err := checkLife(life); err != nil {
-			return nil, nil, err
-		}
-	}
-	held := make([]Request, len(requests))
-	for i, q := range requests {
-		if q.Hold != 0 && q.Hold != life {
-			return nil, nil, fmt.Errorf("%w: request %d has a Hold of %s, but HoldAll holds all requests for %s; use TakeAll", limit.ErrInvalidHold, i+1, textOf(q.Hold), textOf(life))
-		}
-		held[i], held[i].Hold = q, life
+	held, err := heldFor(life, requests)
+	if err != nil {
+		l.countMistake(requests, err)
+		return nil, nil, err
 	}
 	grants, decisions, err := l.TakeAll(ctx, held...)
 	if grants == nil {
@@ -69,6 +63,23 @@ func (l *Limiter) HoldAll(ctx context.Context, life time.Duration, requests ...R
 		holds[i] = grants[i].Hold
 	}
 	return holds, decisions, nil
+}
+
+// heldFor returns the requests with the Hold that HoldAll gives them.
+func heldFor(life time.Duration, requests []Request) ([]Request, error) {
+	if life != LifeOfRule { // HoldLife of each rule is checked with its request
+		if err := checkLife(life); err != nil {
+			return nil, err
+		}
+	}
+	held := slices.Clone(requests)
+	for i, q := range requests {
+		if q.Hold != 0 && q.Hold != life {
+			return nil, fmt.Errorf("%w: request %d has a Hold of %s, but HoldAll holds all requests for %s; use TakeAll", limit.ErrInvalidHold, i+1, textOf(q.Hold), textOf(life))
+		}
+		held[i].Hold = life
+	}
+	return held, nil
 }
 
 // Grant is the hold or slot that a request of [Limiter.TakeAll] was granted. If the request's units were
