@@ -41,7 +41,9 @@ const MaxTogether = maxBatch
 // each unit, the costs of all requests under logs may add up to 100,000 units at most; above that, the
 // error wraps [limit.ErrInvalidCost]. (In a sorted set a unit counts as 20.) Requests that acquire slots
 // or hold units need [Limiter.TakeAll]; for them AllowAll returns an error that wraps
-// [limit.ErrNotForLimit] or [limit.ErrInvalidHold].
+// [limit.ErrNotForLimit] or [limit.ErrInvalidHold]. If there are too many requests, or two have the same
+// rule and key, or a rule counts denied requests ([CountDenied]), is nil or belongs to another limiter,
+// the error wraps [limit.ErrInvalidRule].
 func (l *Limiter) AllowAll(ctx context.Context, requests ...Request) ([]limit.Decision, error) {
 	return l.decideTogether(ctx, requests, nil)
 }

@@ -20,8 +20,9 @@ import (
 // writes at most 100,000 units under logs. If requests under logs cost more than that together, they are
 // divided among several trips, even on a single node.
 //
-// Errors and deadline are those of [Rule.AllowN]. For units that come back, errors are those of
-// [Limiter.AllowAll]. If there is an error, other requests may have been charged.
+// Errors and deadline are those of [Rule.AllowN]. For units that come back, too many requests, and rules
+// that are nil or belong to another limiter, errors are those of [Limiter.AllowAll]. If there is an error,
+// other requests may have been charged.
 func (l *Limiter) AllowEach(ctx context.Context, requests ...Request) ([]limit.Decision, error) {
 	if err := cmp.Or(l.checkRules(requests), checkNumber(requests)); err != nil {
 		l.countMistake(requests, err)
