@@ -169,3 +169,16 @@ func TestFieldsOfAnything(t *testing.T) {
 		break // a caller's loop may end early
 	}
 }
+
+// A program may replace the rules' names by names for its clients. The problem document is valid JSON whatever
+// characters they have.
+func TestProblemWithOtherNames(t *testing.T) {
+	names := []string{`Search "beta"`, "line\nbreak", `back\slash`, "Straße", ""}
+	var problem struct {
+		Violated []string `json:"violated-policies"`
+	}
+	text := Denial{Status: 429, Violated: names}.Problem()
+	if err := json.Unmarshal(text, &problem); err != nil || !slices.Equal(problem.Violated, names) {
+		t.Errorf("%v: %s", err, text)
+	}
+}

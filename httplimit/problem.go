@@ -1,6 +1,7 @@
 package httplimit
 
 import (
+	"encoding/json"
 	"net/http"
 	"strconv"
 )
@@ -25,13 +26,12 @@ func (d Denial) Problem() []byte {
 	body = append(body, kind...)
 	body = appendProblem(append(body, `",`...), title, d.Status)
 	body = append(body, `,"violated-policies":[`...)
-	for i, name := range d.Violated { // rules' names need no escaping
+	for i, name := range d.Violated {
 		if i > 0 {
 			body = append(body, ',')
 		}
-		body = append(body, '"')
-		body = append(body, name...)
-		body = append(body, '"')
+		quoted, _ := json.Marshal(name) // rules' names need no escaping, but a program may show others; cannot fail
+		body = append(body, quoted...)
 	}
 	return append(body, "]}\n"...)
 }
