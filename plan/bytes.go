@@ -53,7 +53,10 @@ func (c Candidate) Bytes(units int64, nameBytes int) int64 {
 	if c.Algorithm == limit.Concurrency() {
 		nameBytes += suffixBytes
 	}
-	return keyBytes(nameBytes, c.state(units))
+	if c.Algorithm == limit.SlidingLogZSet() {
+		return keyBytes(nameBytes, zsetSize(min(units, c.MostWithDebt())))
+	}
+	return keyBytes(nameBytes, valueSize(c.state(units)))
 }
 
 // HoldsBytes returns the bytes of Redis's memory that a key takes in addition to [Candidate.Bytes]
@@ -68,16 +71,16 @@ func HoldsBytes(open, nameBytes int) int64 {
 	if nameBytes == 0 {
 		nameBytes = DefaultNameBytes
 	}
-	return keyBytes(nameBytes+suffixBytes, headerBytes+holdBytes*int64(min(open, mostLines)))
+	return keyBytes(nameBytes+suffixBytes, valueSize(headerBytes+holdBytes*int64(min(open, mostLines))))
 }
 
-// keyBytes returns the bytes by which Redis's memory grows for a key.
-func keyBytes(nameBytes int, value int64) int64 {
+// keyBytes returns the bytes by which Redis's memory grows for a key with a value of the given size.
+func keyBytes(nameBytes int, size int64) int64 {
 	const entry = 24
-	return entry + nameSize(int64(nameBytes)) + valueSize(value) + Bookkeeping
+	return entry + nameSize(int64(nameBytes)) + size + Bookkeeping
 }
 
-// state returns the length of the key's value.
+// state returns the length of the key's value, which is a string.
 func (c Candidate) state(units int64) int64 {
 	l := c.Limit
 	switch {

@@ -130,6 +130,7 @@ func TestBytesAgreeWithUsedMemory(t *testing.T) {
 	script := remote.NewScript(client)
 	for _, c := range []plan.Candidate{
 		{Limit: limit.PerHour(50), Algorithm: limit.SlidingLog()},
+		{Limit: limit.PerHour(50), Algorithm: limit.SlidingLogZSet()},
 		{Limit: limit.PerHour(10_000), Algorithm: limit.SlidingCounter(16, limit.Strict)},
 		{Limit: limit.PerHour(10_000), Algorithm: limit.GCRA()},
 		{Limit: limit.PerHour(10_000), Algorithm: limit.FixedWindow()},

@@ -28,6 +28,9 @@ var bursts = []int64{1, 2, 5, 10, 20, 50, 100}
 // maxLog is the largest quota that a sliding log supports, see lua.MaxLogUnits.
 const maxLog = 100_000
 
+// maxLogZSet is the same for a sliding log that is kept as a sorted set, see lua.MaxLogZSetUnits.
+const maxLogZSet = 5_000
+
 // Candidates returns the configurations from which [Choose] chooses: a sliding log, counters of 1 to
 // [limit.MaxBuckets] sub-windows under both roundings, GCRA with bursts of 1 % to 100 % of the quota
 // (or only with the limit's own burst, if it has one), and a fixed window. For a calendar limit, a
