@@ -197,3 +197,12 @@ func TestMayHaveRunAllocatesNothingForLackOfRoom(t *testing.T) {
 		t.Errorf("MayHaveRun(ErrNoRoom) allocates %v times, want 0", n)
 	}
 }
+
+// However its caller's own context ends, a call ends with the context's error, and it is no failure of Redis.
+func TestTheEndOfACallersContextIsItsOwn(t *testing.T) {
+	for _, of := range []error{context.Canceled, context.DeadlineExceeded, errors.New("an error of the program's own")} {
+		if err := ended(of); !errors.Is(err, of) || !IsCallers(err) {
+			t.Errorf("%v ends a call with %v", of, err)
+		}
+	}
+}

@@ -316,3 +316,22 @@ func TestLaw11FleetsTellWhatIsLost(t *testing.T) {
 	mustHeartbeat(t, b, false, append(many, Loss{"one more", 2 * time.Hour})...)
 	check("more rules of one instance than are told by name", map[string]time.Duration{AnyRule: 2 * time.Hour})
 }
+
+// After the slot of the fleet's key has moved, a heartbeat follows the key to its new node. It teaches the old node's
+// clock nothing, because another node has answered.
+func TestHeartbeatsFollowAKeyThatHasMoved(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartCluster(t, 2)
+	b, _ := newBatcher(t, cluster.Client(t))
+	f := NewFleet(b, newKeyspace(t, "tl"), "i", time.Minute, 1)
+	key := f.place.Load().key
+	slot, from, to := slotToMove(cluster, key)
+	node := b.script.nodeOf(t.Context(), key) // the client has its table of slots now
+	cluster.MoveSlots(t, from, to, []int{slot}, func() {})
+	if heard := mustHeartbeat(t, f, false); heard.Size != 1 || heard.Sequence != 1 {
+		t.Errorf("%+v, want the first heartbeat of one instance", heard)
+	}
+	if node.clocks.only.Load() != nil {
+		t.Error("the old node has a clock, but has run nothing")
+	}
+}

@@ -214,3 +214,30 @@ func TestCallsAreSentWhileTheirCallersCeaseToLead(t *testing.T) {
 		}
 	}
 }
+
+// A client that never returns ties up no more than maxStuck goroutines. Beyond that, a trip that is given up keeps its
+// place until its client returns.
+func TestGoroutinesLeftBehindAreBounded(t *testing.T) {
+	b, _ := newBatcher(t, redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})) // never contacted
+	for _, tc := range []struct{ stuck, inFlight, stuckAfter int }{
+		{maxStuck - 1, 0, maxStuck},
+		{maxStuck, 1, maxStuck},
+	} {
+		one := &trip{flight: flight{done: func(error) {}}}
+		b.mu.Lock()
+		b.stuck, b.inFlight, b.trips = tc.stuck, 1, []*trip{one}
+		b.giveUp(one, localTime())
+		if b.stuck != tc.stuckAfter || b.inFlight != tc.inFlight {
+			t.Errorf("with %d left behind before: now %d, and %d in flight, want %+v", tc.stuck, b.stuck, b.inFlight, tc)
+		}
+		b.mu.Unlock()
+		if b.land(one) {
+			t.Error("a trip that was given up lands")
+		}
+		b.mu.Lock()
+		if b.stuck != tc.stuck {
+			t.Errorf("%d are left behind after one of them has returned, want %d", b.stuck, tc.stuck)
+		}
+		b.mu.Unlock()
+	}
+}

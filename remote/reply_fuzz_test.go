@@ -21,6 +21,7 @@ func FuzzDecode(f *testing.F) {
 	f.Add("\xfe\x04"+clock+zeros(32)+clock, uint8(1), uint8(lua.Take))
 	f.Add("\x01"+clock+zeros(30)+"\x04"+clock+zeros(26)+clock, uint8(2), uint8(lua.Take))
 	f.Add("\x04"+clock+zeros(26)+"\x04"+clock+zeros(26)+clock, uint8(2), uint8(lua.Take)) // rule 2 has no such state
+	f.Add("\x05"+clock+zeros(20)+clock, uint8(1), uint8(lua.Take))
 	// Three holds share an entry, and one of them fits.
 	f.Add("\x00\x04"+zeros(6)+"\x04"+zeros(21)+"\x00\x06"+zeros(6)+"\x03"+zeros(35)+"\x00\x01"+zeros(6)+"\x01"+clock, uint8(1), uint8(lua.Hold))
 	f.Add("\x00\x05"+zeros(35)+"\x01\x00\x02"+clock, uint8(1), uint8(lua.Settle))
@@ -35,6 +36,9 @@ func FuzzDecode(f *testing.F) {
 			}
 		}
 		replies := make([]Reply, count)
+		for n := range len(text) {
+			_ = decode(text[:n], entries, replies) // does not panic, wherever an answer ends
+		}
 		if err := decode(text, entries, replies); err != nil {
 			return
 		}

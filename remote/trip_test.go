@@ -8,6 +8,10 @@ import (
 	"os"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tierlimit/tierlimit/limit"
 )
 
 const ms = 1000 // µs
@@ -37,5 +41,50 @@ func TestBlame(t *testing.T) {
 		if got := b.blame(c.err, c.took); (got != nil) != c.blamed {
 			t.Errorf("%v after %d µs, an answer %v ago: %v", c.err, c.took, c.lastAnswer, got)
 		}
+	}
+}
+
+// Law 3: if only some of a call's independent entries have expired, these fail alone. If the call were sent once
+// more because of them, the others would be charged twice.
+func TestLaw3EntriesThatExpireAloneFailAlone(t *testing.T) {
+	rule := newRule(t, limit.PerHour(10), limit.GCRA())
+	for _, tc := range []struct {
+		group int // of the entries; 0: they are independent
+		own   []Status
+		want  error
+	}{
+		{0, []Status{Allowed, Expired}, nil},
+		{0, []Status{Expired, Denied}, nil},
+		{0, []Status{Expired, Expired}, errLate},
+		{1, []Status{HeldBack, Expired}, errLate},
+	} {
+		entries := []Entry{{Key: "a", Rule: rule, Cost: 1, Group: tc.group}, {Key: "b", Rule: rule, Cost: 1, Group: tc.group}}
+		c := new(callPool).group(t.Context(), entries)
+		own := []Reply{{Status: tc.own[0]}, {Status: tc.own[1]}}
+		if err := c.failure(own); err != tc.want {
+			t.Errorf("%+v: the call fails with %v", tc, err)
+		}
+		for i, r := range own {
+			if failed := r.Err == errLate; tc.group == 0 && failed != (r.Status == Expired) {
+				t.Errorf("%+v: entry %d fails with %v", tc, i, r.Err)
+			}
+		}
+	}
+}
+
+// A call that expired for a wrong clock is not sent once more after Close has begun: nobody would answer it.
+func TestLaw12CallsThatWouldGoOnceMoreEndWithClose(t *testing.T) {
+	b, _ := newBatcher(t, redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})) // never contacted
+	c := waitingCall(newRule(t, limit.PerHour(10), limit.GCRA()), time.Hour.Microseconds())
+	c.claim()
+	b.Close()
+	b.again([]*call{c})
+	select {
+	case <-c.done:
+		if c.err != limit.ErrClosed {
+			t.Error(c.err)
+		}
+	default:
+		t.Error("nobody answers the call")
 	}
 }
