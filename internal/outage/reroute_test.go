@@ -353,3 +353,22 @@ func TestSlotsAreLookedAtAfterASign(t *testing.T) {
 		following.Wait()
 	})
 }
+
+// A new master that gets slots of one that settles does not count as lost: both answer.
+func TestANewMasterOfSlotsThatSettleIsNotLost(t *testing.T) {
+	l := newShards(t, 0)
+	l.reroute(mastersOf(map[string][]int{"a": ranges(0, 16)}))
+	a := l.ofSlot(0)
+	a.Breaker.ForceOpen(errors.New("lost"))
+	redistest.Eventually(t, "a probe closes a's breaker", func() bool {
+		_ = a.Breaker.Probe(func() error { return nil })
+		return a.Breaker.Closed()
+	})
+	if a.State() != Settling {
+		t.Fatalf("a is %v", a.State())
+	}
+	l.reroute(mastersOf(map[string][]int{"a": ranges(0, 8), "b": ranges(8, 16)}))
+	if b := l.ofSlot(8); b == a || !b.Breaker.Closed() || b.State() != Settling {
+		t.Errorf("the new master is %v, its breaker closed: %v", b.State(), b.Breaker.Closed())
+	}
+}
