@@ -1,0 +1,201 @@
+package tiered
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tierlimit/tierlimit/internal/outage"
+	"github.com/tierlimit/tierlimit/internal/redistest"
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/local"
+	"github.com/tierlimit/tierlimit/remote"
+)
+
+// askedForSeveral is a Decider. Before it sends a question for several waiters, it calls meanwhile, once. If meanwhile
+// returns an error, that is the answer.
+type askedForSeveral struct {
+	outage.Decider
+	meanwhile atomic.Pointer[func() error] // nil: the question is sent at once
+}
+
+func (a *askedForSeveral) Decide(ctx context.Context, e remote.Entry) (remote.Reply, error) {
+	if e.Count > 1 {
+		if meanwhile := a.meanwhile.Swap(nil); meanwhile != nil {
+			if err := (*meanwhile)(); err != nil {
+				return remote.Reply{}, err
+			}
+		}
+	}
+	return a.Decider.Decide(ctx, e)
+}
+
+func (a *askedForSeveral) next(meanwhile func() error) { a.meanwhile.Store(&meanwhile) }
+
+// newAskedForSeveral returns a limiter with such a Decider.
+func newAskedForSeveral(t *testing.T, bubble *redistest.Bubble, prefix string) (*Limiter, *askedForSeveral) {
+	l := newLimiterOn(t, bubble.Client(t), prefix)
+	way := &askedForSeveral{Decider: l.shard.Decider}
+	l.shard.Decider = way
+	return l, way
+}
+
+// Slots that Redis grants to callers that have left meanwhile are released, and the slots of the others are kept.
+func TestLaw13SlotsOfWhoHasLeftAreReleased(t *testing.T) {
+	redistest.InBubble(t, func(t *testing.T, bubble *redistest.Bubble) {
+		prefix := redistest.Prefix()
+		l, way := newAskedForSeveral(t, bubble, prefix)
+		jobs := newRule(t, l, "jobs", limit.Concurrent(3))
+		elsewhere := newRule(t, newLimiterOn(t, bubble.Client(t), prefix), "jobs", limit.Concurrent(3))
+		all := mustAcquire(t, elsewhere, "k", 3)
+
+		patient := make(chan *Slot, 1)
+		go func() {
+			slot, err := jobs.AcquireWait(t.Context(), "k", 1)
+			if err != nil {
+				t.Error(err)
+			}
+			patient <- slot
+		}()
+		redistest.Eventually(t, "the patient one waits", func() bool { return waiting(l, "jobs", "k") == 1 })
+		ctx, leave := context.WithCancel(t.Context())
+		var others sync.WaitGroup
+		for range 2 {
+			others.Go(func() {
+				if slot, err := jobs.AcquireWait(ctx, "k", 1); slot != nil || !errors.Is(err, context.Canceled) {
+					t.Errorf("%v, %v", slot, err)
+				}
+			})
+		}
+		redistest.Eventually(t, "all of them wait", func() bool { return waiting(l, "jobs", "k") == 3 })
+		way.next(func() error {
+			leave()
+			others.Wait()
+			all.Release()
+			return nil
+		})
+		kept := <-patient
+		var free *Slot
+		redistest.Eventually(t, "two units are free", func() (ok bool) {
+			free, _, _ = elsewhere.Acquire(t.Context(), "k", 2)
+			return free != nil
+		})
+		if mustBeFull(t, elsewhere, "k", 1); !kept.Held() {
+			t.Error("the slot of the caller that waited on is lost")
+		}
+	})
+}
+
+// If Redis cannot be asked a question for several waiters, the outage policy decides about each of them, and Redis is
+// charged later for what they were granted.
+func TestWhoWaitsTogetherIsDecidedByThePolicy(t *testing.T) {
+	redistest.InBubble(t, func(t *testing.T, bubble *redistest.Bubble) {
+		l, way := newAskedForSeveral(t, bubble, redistest.Prefix())
+		r := newRule(t, l, "r", limit.PerMinute(10), Use(limit.SlidingLog()), OnOutage(Allow))
+		mustAllow(t, r, "k", 10)
+		var all sync.WaitGroup
+		for range 3 {
+			all.Go(func() {
+				if d, err := r.Wait(t.Context(), "k", 2); err != nil || !d.Allowed || d.Granted != 2 || !d.Degraded() {
+					t.Errorf("%+v, %v", d, err)
+				}
+			})
+		}
+		synctest.Wait()
+		way.next(func() error { return &net.OpError{Op: "dial", Err: errors.New("refused")} })
+		if err := r.Reset(t.Context(), "k"); err != nil { // now there are units for all of them
+			t.Error(err)
+		}
+		all.Wait()
+		redistest.Eventually(t, "Redis is charged for all", func() bool {
+			d, err := r.Peek(t.Context(), "k", 1)
+			return err == nil && d.Remaining == 4
+		})
+	})
+}
+
+// An error that is no outage ends the wait of the first waiter only. Redis decides about the others.
+func TestAnErrorOfOneWhoWaitsIsNotForTheOthers(t *testing.T) {
+	redistest.InBubble(t, func(t *testing.T, bubble *redistest.Bubble) {
+		l, way := newAskedForSeveral(t, bubble, redistest.Prefix())
+		r := newRule(t, l, "r", limit.PerMinute(10), Use(limit.SlidingLog()))
+		mustAllow(t, r, "k", 10)
+		errs := make(chan error, 3)
+		for range cap(errs) {
+			go func() {
+				d, err := r.Wait(t.Context(), "k", 2)
+				if err == nil && d.Tier != limit.TierRedis {
+					t.Errorf("%+v", d)
+				}
+				errs <- err
+			}()
+		}
+		synctest.Wait() // they wait until the units are free
+		way.next(func() error { return limit.ErrClosed })
+		failed := 0
+		for range cap(errs) {
+			if err := <-errs; errors.Is(err, limit.ErrClosed) {
+				failed++
+			} else if err != nil {
+				t.Error(err)
+			}
+		}
+		if failed != 1 {
+			t.Errorf("%d callers got the error, want 1", failed)
+		}
+	})
+}
+
+// A denial of callers that have left meanwhile does not hold up a caller behind them that wants less.
+func TestADenialOfWhoHasLeftHoldsUpNobody(t *testing.T) {
+	for name, oneBehind := range map[string]bool{"nobody else waits": false, "one waits for less": true} {
+		t.Run(name, func(t *testing.T) {
+			redistest.InBubble(t, func(t *testing.T, bubble *redistest.Bubble) {
+				l, way := newAskedForSeveral(t, bubble, redistest.Prefix())
+				r := newRule(t, l, "r", limit.PerHour(10), Use(limit.SlidingLog()))
+				mustAllow(t, r, "k", 9)
+				ctx, leave := context.WithCancel(t.Context())
+				var large, small sync.WaitGroup
+				for i := range 2 {
+					large.Go(func() { _, _ = r.Wait(ctx, "k", 2) })
+					synctest.Wait()
+					if n := waiting(l, "r", "k"); n != i+1 {
+						t.Fatalf("%d wait", n)
+					}
+				}
+				began := time.Now()
+				way.next(func() error {
+					if oneBehind {
+						small.Go(func() {
+							// This is less time than those in front of it are told to wait.
+							ctx, cancel := context.WithTimeout(t.Context(), 30*time.Minute)
+							defer cancel()
+							if d, err := r.Wait(ctx, "k", 1); err != nil || !d.Allowed {
+								t.Errorf("%+v, %v", d, err)
+							}
+						})
+						redistest.Eventually(t, "it waits", func() bool { return waiting(l, "r", "k") == 3 })
+					}
+					leave()
+					large.Wait()
+					return nil
+				})
+				l.lines.release(local.HeldKey{Rule: "r", Key: "k"}) // so that they are asked for again
+				large.Wait()
+				synctest.Wait()
+				small.Wait()
+				if took := time.Since(began); took > time.Minute {
+					t.Errorf("the one behind was served after %v, but its unit was free", took)
+				}
+				if n := waiting(l, "r", "k"); n != 0 {
+					t.Errorf("%d still wait", n)
+				}
+			})
+		})
+	}
+}
