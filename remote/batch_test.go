@@ -63,3 +63,43 @@ func TestRefundsOfChargesStayApart(t *testing.T) {
 		t.Errorf("%d entries", len(b.runs))
 	}
 }
+
+// Law 7: the units that a group writes count toward the bound of its trip, and not of the next one.
+func TestLaw7GroupsCountTowardTheWorkOfATrip(t *testing.T) {
+	rule, bound := newRule(t, limit.PerHour(100), limit.SlidingLog()), newBounds(128, 100, 0)
+	one := func(key string) *call {
+		return callOf(t.Context(), Entry{Key: key, Rule: rule, Operation: lua.Take, Cost: 50})
+	}
+	group := new(callPool).group(t.Context(), []Entry{
+		{Key: "a", Rule: rule, Operation: lua.Take, Cost: 30, Group: 1},
+		{Key: "b", Rule: rule, Operation: lua.Take, Cost: 30, Group: 1},
+	})
+	var b batch
+	if first, second := b.add(group, bound), b.add(one("c"), bound); first != added || second != full {
+		t.Errorf("60 units in a group, and 50 more: %v and %v", first, second)
+	}
+	b.reset()
+	if first, second := b.add(one("c"), bound), b.add(one("d"), bound); first != added || second != added {
+		t.Errorf("50 units and 50 more on the next trip: %v and %v", first, second)
+	}
+}
+
+// An entry has no more holds or settlements than the script takes.
+func TestJoinedHoldsAreBounded(t *testing.T) {
+	rule := newRule(t, limit.PerHour(100), limit.SlidingLog())
+	for _, operation := range []int{lua.Hold, lua.Settle} {
+		next := func(i int) Entry {
+			return Entry{Key: "k", Rule: rule, Operation: operation, Cost: 1, Hold: &Hold{ID: uint64(i + 1), Life: time.Minute}}
+		}
+		e := next(0)
+		joined := 1
+		for i := 1; i <= lua.MaxHolds; i++ {
+			if other := next(i); e.join(&other) {
+				joined++
+			}
+		}
+		if joined != lua.MaxHolds {
+			t.Errorf("operation %d: %d share an entry, want %d", operation, joined, lua.MaxHolds)
+		}
+	}
+}

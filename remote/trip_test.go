@@ -88,3 +88,21 @@ func TestLaw12CallsThatWouldGoOnceMoreEndWithClose(t *testing.T) {
 		t.Error("nobody answers the call")
 	}
 }
+
+// Close ends the calls that wait for a trip at once.
+func TestLaw12CallsThatWaitForATripEndWithClose(t *testing.T) {
+	b, _ := newBatcher(t, redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})) // never contacted
+	c := waitingCall(newRule(t, limit.PerHour(10), limit.GCRA()), time.Hour.Microseconds())
+	b.mu.Lock()
+	b.queue.add(c)
+	b.mu.Unlock()
+	b.Close()
+	select {
+	case <-c.done:
+		if c.err != limit.ErrClosed {
+			t.Error(c.err)
+		}
+	default:
+		t.Error("nobody answers the call")
+	}
+}
