@@ -34,7 +34,7 @@ func (s *Shard) Without(d *limit.Decision, q *Question, now int64, err error) {
 	case r.Policy == Allow && q.Operation == lua.Peek:
 		d.Allowed, d.Remaining = true, r.Limit.Quota()
 	case r.Policy == Allow:
-		l.Ledger.Add(&a, now, q.Cost)
+		l.Ledger.Add(&a, s.outageOf(r), now, q.Cost)
 		d.Allowed, d.Granted, d.Remaining = true, q.Cost, max(0, r.Limit.Quota()-q.Cost)
 	case q.Operation == lua.Peek:
 		free, retryAfter := l.Ledger.Free(&a, s.outageOf(r), now, q.Cost)
@@ -104,7 +104,7 @@ func (s *Shard) Returned(q *Question, granted, units int64, withoutRedis bool) {
 func (s *Shard) Used(q *Question, units int64, charged bool) {
 	a := q.account()
 	a.Charged = charged
-	s.all.Ledger.Add(&a, s.all.Now(), units)
+	s.all.Ledger.Add(&a, s.outageOf(q.Rule), s.all.Now(), units)
 	if !charged {
 		s.charger.wake.Send()
 	}

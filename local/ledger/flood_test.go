@@ -54,7 +54,7 @@ func TestRulesShareARecordsSet(t *testing.T) {
 	flood := func(rule uint8, keys int, units int64) {
 		for range keys {
 			hash++
-			l.Add(&Account[string]{Hash: hash, Window: time.Minute, Quota: 100, Rule: rule, Key: "k"}, noon, units)
+			l.Add(&Account[string]{Hash: hash, Window: time.Minute, Quota: 100, Rule: rule, Key: "k"}, Outage{}, noon, units)
 		}
 	}
 	for _, step := range []struct {
@@ -75,7 +75,7 @@ func TestRulesShareARecordsSet(t *testing.T) {
 			t.Errorf("after a flood of %d units under rule %d there are %s records of the rules, want %s", step.units, step.rule, got, step.want)
 		}
 	}
-	l.Add(&Account[string]{Hash: 1 << 40, Window: time.Minute, Quota: 100, Rule: 4, Key: "k"}, noon+3*minute, 1)
+	l.Add(&Account[string]{Hash: 1 << 40, Window: time.Minute, Quota: 100, Rule: 4, Key: "k"}, Outage{}, noon+3*minute, 1)
 	if set := &l.sets[0]; set.recordsOf(4) != 1 {
 		t.Error("an empty record made no way")
 	}

@@ -16,7 +16,7 @@ func TestGroups(t *testing.T) {
 	b := &Account[string]{Hash: 2 << 24, Window: time.Minute, Quota: quota, Key: "b"}
 	beside := &Account[string]{Hash: 1<<24 + 1, Window: time.Minute, Quota: quota, Key: "b, in a's set"}
 	for _, account := range []*Account[string]{a, b, beside} {
-		l.Add(account, noon, 10)
+		l.Add(account, Outage{}, noon, 10)
 	}
 	if l.WaitingIn(in(0)) != 1 || l.WaitingIn(in(1)) != 2 || l.WaitingIn(all) != 3 {
 		t.Errorf("%d and %d of %d keys wait", l.WaitingIn(in(0)), l.WaitingIn(in(1)), l.WaitingIn(all))

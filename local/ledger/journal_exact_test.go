@@ -114,7 +114,7 @@ func TestLaws3And11JournalIsExact(t *testing.T) {
 			case "add":
 				used()
 				advance()
-				l.Add(&a, now, cost)
+				l.Add(&a, Outage{}, now, cost)
 				grant(cost, true)
 			case "learn":
 				used()

@@ -32,7 +32,7 @@ func TestLaw11JournalHoldsWhatRedisDoesNotKnow(t *testing.T) {
 	a := &Account[string]{Hash: 7, Window: 160 * time.Second, Quota: 1000, Owner: owner, Key: "key"}
 	l.Learn(a, noon, Known{Granted: 100, Free: 900, Capacity: 1000, Sliding: true})
 	l.Take(a, outage, noon, 10)
-	l.Add(a, noon+10*second, 20)
+	l.Add(a, Outage{}, noon+10*second, 20)
 	l.TakeUpTo(a, outage, noon+20*second, 30)
 	l.Reserve(a, outage, noon+20*second, 5, 5) // Redis denied these
 	l.Undo(a, noon+20*second, 5, false)
@@ -41,7 +41,7 @@ func TestLaw11JournalHoldsWhatRedisDoesNotKnow(t *testing.T) {
 	maybe := *a // Redis was asked for these units and did not answer
 	maybe.Charged = true
 	l.Take(&maybe, outage, noon+20*second, 40)
-	l.Add(&maybe, noon+20*second, 50)
+	l.Add(&maybe, Outage{}, noon+20*second, 50)
 	l.Take(&maybe, outage, noon+20*second, 6)
 	l.Undo(&maybe, noon+20*second, 6, true)
 	l.Return(a, noon+20*second, Oldest, 4, true) // a refund of units that Redis does not know
@@ -185,7 +185,7 @@ func TestLaw11LossesAreOfTheirRules(t *testing.T) {
 	}
 	flooded := l.RuleNumber("rule 7")
 	for i := range uint64(ledgerWays + 1) {
-		l.Add(&Account[string]{Hash: i + 1, Window: time.Minute, Quota: 100, Rule: flooded, Key: "key"}, noon, 1)
+		l.Add(&Account[string]{Hash: i + 1, Window: time.Minute, Quota: 100, Rule: flooded, Key: "key"}, Outage{}, noon, 1)
 	}
 	expect("a line made way", noon, "rule 7")
 	notKnown := Debt[string]{Rule: l.RuleNumber("rule 8"), Key: "k"}
@@ -435,7 +435,7 @@ func TestLaw3WhatIsGrantedAfterALossIsNotChargedAgain(t *testing.T) {
 	a := Account[string]{Hash: 7, Window: time.Minute, Quota: 100, Key: "k"}
 	charged := a
 	charged.Charged = true
-	l.Add(&charged, noon, 10)
+	l.Add(&charged, Outage{}, noon, 10)
 	l.Learn(&a, noon, Known{Granted: 5, Free: 85, Capacity: 100, Sliding: true})
 	if units, keys := l.Waiting(); units != 0 || keys != 0 || l.Used(&a, noon) != 15 {
 		t.Errorf("%d units of %d keys are to be charged again, of %d", units, keys, l.Used(&a, noon))

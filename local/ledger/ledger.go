@@ -79,8 +79,9 @@ func New[O any](keys int) *Ledger[O] {
 	return l
 }
 
-// Add records that cost units were granted at now, without asking whether they fit.
-func (l *Ledger[O]) Add(a *Account[O], now, cost int64) {
+// Add records that cost units were granted at now, without asking whether they fit. In an outage it fixes the share
+// first, because these units must not raise it.
+func (l *Ledger[O]) Add(a *Account[O], o Outage, now, cost int64) {
 	set, i := l.lock(a.Hash)
 	defer set.mu.Unlock()
 	if i < 0 {
@@ -88,8 +89,10 @@ func (l *Ledger[O]) Add(a *Account[O], now, cost int64) {
 	} else {
 		l.heal(set, i, a) // before adding: if Redis has charged these units, it has not lost them
 	}
-	newest := set.records[i].advance(subWindow(a.Window), now)
-	set.records[i].add(newest, cost)
+	r := &set.records[i]
+	r.share(o, a.Window, a.Quota, now)
+	newest := r.advance(subWindow(a.Window), now)
+	r.add(newest, cost)
 	if !a.Charged {
 		l.journalAdd(set, i, a, now, newest, cost)
 	}

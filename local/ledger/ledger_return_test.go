@@ -188,9 +188,9 @@ func TestReturnLeavesNoTrace(t *testing.T) {
 				continue
 			}
 			g := grant{now, rapid.Int64Range(1, most).Draw(t, "cost")}
-			l.Add(a, g.at, g.cost)
+			l.Add(a, Outage{}, g.at, g.cost)
 			if rapid.Bool().Draw(t, "keep") {
-				lean.Add(a, g.at, g.cost)
+				lean.Add(a, Outage{}, g.at, g.cost)
 			} else {
 				returned = append(returned, g)
 			}

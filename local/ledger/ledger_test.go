@@ -51,7 +51,7 @@ func whole(l *Ledger[string], hash uint64, window time.Duration, quota int64) (*
 
 func add(l *Ledger[string], hash uint64, window time.Duration, now, cost int64) {
 	a, _ := whole(l, hash, window, 1000)
-	l.Add(a, now, cost)
+	l.Add(a, Outage{}, now, cost)
 }
 
 func take(l *Ledger[string], hash uint64, window time.Duration, quota, now, cost int64) (granted bool, free int64, retryAfter time.Duration) {

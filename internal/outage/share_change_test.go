@@ -1,0 +1,44 @@
+package outage
+
+import (
+	"testing"
+
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/remote"
+)
+
+// grantsOf returns how many single units a rule grants to a key without Redis, at most the given number.
+func (l *testShards) grantsOf(r *Rule, key remote.UserKey, most int) (granted int64) {
+	for range most {
+		granted += without(l.first, question(r, key, 1), l.Now(), errLost).Granted
+	}
+	return granted
+}
+
+// Law 11: what other call sites let through under the policy Allow in an outage, or the rule itself before its policy
+// was changed, does not raise the share.
+func TestLaw11WhatAllowLetsThroughRaisesNoShare(t *testing.T) {
+	for name, known := range map[string]bool{"known to Redis": true, "new": false} {
+		t.Run(name, func(t *testing.T) {
+			l := newShards(t, 1)
+			s, m := l.first, l.masters[0]
+			r := newRule(t, "r", limit.PerHour(100), limit.SlidingLog())
+			allow := *r
+			allow.Policy = Allow
+			m.heard.Size = 4
+			l.heartbeat(t, s)
+			want := int64(25)
+			if known {
+				s.Learned(question(r, "k", 20), &remote.Reply{Granted: 20, Remaining: 80})
+				want = 40 // 20, and a quarter of the 80 that were free
+			}
+			s.Breaker.ForceOpen(errLost)
+			l.grantsOf(&allow, "k", 1000)
+			l.grantsOf(r, "k", 1) // if nothing has yet, this fixes the share
+			l.now.Add(int64(2 * r.Limit.Window()))
+			if got := l.grantsOf(r, "k", 1000); got != want {
+				t.Errorf("%d granted in a later window, want the share of %d", got, want)
+			}
+		})
+	}
+}
