@@ -42,3 +42,21 @@ func TestLaw11WhatAllowLetsThroughRaisesNoShare(t *testing.T) {
 		})
 	}
 }
+
+// Law 11: each of more instances than a limit has units may grant one unit. If the limit is raised in the outage,
+// that unit is no larger part of it than that of any other instance.
+func TestLaw11ALimitBelowTheFleetIsRaisedInAnOutage(t *testing.T) {
+	l := newShards(t, 1)
+	s, m := l.first, l.masters[0]
+	small, large := newRule(t, "r", limit.PerHour(2), limit.SlidingLog()), newRule(t, "r", limit.PerHour(1000), limit.SlidingLog())
+	m.heard.Size = 50
+	l.heartbeat(t, s)
+	s.Breaker.ForceOpen(errLost)
+	if got := l.grantsOf(small, "k", 10); got != 1 {
+		t.Errorf("%d granted under a limit of 2, want 1", got)
+	}
+	l.now.Add(int64(2 * small.Limit.Window()))
+	if got := l.grantsOf(large, "k", 1000); got < 19 || got > 20 {
+		t.Errorf("%d granted under a limit of 1000, want a fiftieth", got)
+	}
+}

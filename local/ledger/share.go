@@ -115,6 +115,11 @@ func (r *record) share(o Outage, window time.Duration, quota, now int64) int64 {
 	if !r.frozen || r.at != o.Number {
 		share := r.shareAt(o, window, quota, o.Cut)
 		r.part, r.at, r.frozen = partOf(share, quota), o.Number, true
+		if share == 1 && quota < int64(o.Fleet) {
+			// The single unit that every instance has is more than its part. If the limit is raised in the
+			// outage, the instance has only its part of the new one.
+			r.part = uint16(wholePart / o.Fleet)
+		}
 	}
 	return shareOf(r.part, quota)
 }
