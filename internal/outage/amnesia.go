@@ -92,6 +92,17 @@ func (m *memory) misses(h remote.Heard) bool {
 	return h.Survived < newest.sequence
 }
 
+// clock returns Redis's time at a moment, in µs, going by the newest heartbeat. It is 0 if there was none.
+func (m *memory) clock(now int64) int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if len(m.heartbeats) == 0 {
+		return 0
+	}
+	newest := m.heartbeats[len(m.heartbeats)-1]
+	return newest.clock + (now-newest.at)/1000
+}
+
 // lossesSoFar returns how often Redis has lost data.
 func (m *memory) lossesSoFar() int {
 	m.mu.Lock()

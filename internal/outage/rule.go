@@ -1,6 +1,8 @@
 package outage
 
 import (
+	"time"
+
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/local/ledger"
 	"github.com/tierlimit/tierlimit/remote"
@@ -18,6 +20,15 @@ type Rule struct {
 	Salt      uint64 // differs for each rule name and window
 	Terms     uint64 // differs for each limit and algorithm
 	Number    uint8  // number of the name in the ledger
+}
+
+// windowStart returns when the fixed window began that contains a moment of Redis's clock; both are in µs.
+func (r *Rule) windowStart(clock int64) int64 {
+	if r.Limit.IsCalendar() {
+		start, _ := r.Limit.Calendar(time.UnixMicro(clock))
+		return start.UnixMicro()
+	}
+	return clock - clock%r.Limit.Window().Microseconds()
 }
 
 // Question is a request for units.

@@ -15,7 +15,26 @@ import (
 func (s *Shard) Settling(r *Rule) bool { return r.Policy != Allow && s.isUncounted(r) }
 
 // isUncounted reports whether Redis may not know of all grants of the rule.
-func (s *Shard) isUncounted(r *Rule) bool { return s.Uncounted(r.Name, r.Limit.Window()) }
+func (s *Shard) isUncounted(r *Rule) bool {
+	e := s.incident.Load()
+	return e != nil && s.settles(e, r)
+}
+
+// settles reports whether the rule is still settling in an incident. Under fixed windows, nothing counts that was
+// granted in an earlier window. So a rule per day does not settle for 24 hours after a loss of data, but at most until
+// the day is over. It settles for at least as long as instances that are not back count as members.
+func (s *Shard) settles(e *incident, r *Rule) bool {
+	now := s.all.Now()
+	if !e.settles(r.Name, r.Limit.Window(), now) {
+		return false
+	}
+	back := e.back.Load()
+	if back == 0 || now-back < int64(FleetTTL) || !r.Algorithm.Same(limit.FixedWindow()) {
+		return true
+	}
+	clock := s.memory.clock(now)
+	return clock == 0 || clock-r.windowStart(clock) >= (now-back)/1000
+}
 
 // Uncounted reports whether there may be grants of the named rule, within the given window, that Redis
 // does not know of.

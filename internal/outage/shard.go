@@ -280,7 +280,17 @@ func (s *Shard) Outage() ledger.Outage { return s.outageIn(s.incident.Load(), li
 // window. If the rule has stopped settling, Redis decides alone, and the incident does not concern it.
 func (s *Shard) OutageOf(rule string, window time.Duration) ledger.Outage {
 	e := s.incident.Load()
-	if e == nil || e.settles(rule, window, s.all.Now()) {
+	return s.outageWhile(e, e == nil || e.settles(rule, window, s.all.Now()), window)
+}
+
+func (s *Shard) outageOf(r *Rule) ledger.Outage {
+	e := s.incident.Load()
+	return s.outageWhile(e, e == nil || s.settles(e, r), r.Limit.Window())
+}
+
+// outageWhile returns the parameters for a rule that an incident concerns, or concerns no more.
+func (s *Shard) outageWhile(e *incident, concerns bool, window time.Duration) ledger.Outage {
+	if concerns {
 		return s.outageIn(e, window)
 	}
 	o := s.outageIn(nil, window)
@@ -289,8 +299,6 @@ func (s *Shard) OutageOf(rule string, window time.Duration) ledger.Outage {
 	}
 	return o
 }
-
-func (s *Shard) outageOf(r *Rule) ledger.Outage { return s.OutageOf(r.Name, r.Limit.Window()) }
 
 func (s *Shard) outageIn(e *incident, window time.Duration) ledger.Outage {
 	o, silence, newborn := ledger.Outage{Fleet: s.fleetSize()}, s.silence.Load(), false

@@ -1,0 +1,56 @@
+package outage
+
+import (
+	"testing"
+	"time"
+
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/remote"
+)
+
+// Law 11: after a loss of data, a rule per day settles until the day is over on Redis's clock, and not for 24 hours.
+// Otherwise a key that had used up its limit in the morning would be denied until the next morning.
+func TestLaw11FixedWindowsSettleUntilTheirEnd(t *testing.T) {
+	berlin, err := time.LoadLocation("Europe/Berlin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		lim  limit.Limit
+		a    limit.Algorithm
+		end  time.Time // of the day in which Redis loses its data
+		ends bool
+	}{
+		"fixed":    {limit.PerDay(100), limit.FixedWindow(), time.Date(2026, 3, 2, 0, 0, 0, 0, time.UTC), true},
+		"calendar": {limit.PerCalendar(100, limit.CalendarDay, berlin), limit.FixedWindow(), time.Date(2026, 3, 2, 0, 0, 0, 0, berlin), true},
+		"log":      {limit.PerDay(100), limit.SlidingLog(), time.Date(2026, 3, 2, 0, 0, 0, 0, time.UTC), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newShards(t, 1)
+			s, m := l.first, l.masters[0]
+			r := newRule(t, "r", c.lim, c.a)
+			heartbeatAt := func(before time.Duration) { // the end of the day
+				l.now.Store(int64(1000*time.Hour - before))
+				m.heard.Clock = c.end.Add(-before).UnixMicro()
+				l.heartbeat(t, s)
+			}
+			heartbeatAt(14 * time.Hour)
+			s.Learned(question(r, "k", 100), &remote.Reply{Granted: 100})
+			m.heard.Generation = "second"
+			heartbeatAt(time.Hour)
+			for _, before := range []time.Duration{time.Minute, time.Second} {
+				heartbeatAt(before)
+				if _, _, ok := s.Reserve(question(r, "k", 1)); !s.Settling(r) || ok {
+					t.Errorf("%v before the end: settles %v, has room %v", before, s.Settling(r), ok)
+				}
+			}
+			l.now.Add(int64(2 * time.Second)) // the next heartbeat has not been sent yet
+			if s.Settling(r) == c.ends {
+				t.Errorf("after the end: settles %v", s.Settling(r))
+			}
+			if o := s.outageOf(r); (o.Number == 0) != c.ends {
+				t.Errorf("after the end: %+v", o)
+			}
+		})
+	}
+}
