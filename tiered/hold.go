@@ -25,6 +25,8 @@ type Hold struct {
 	key     callKey
 	units   int64
 	granted int64 // when the units were granted, in the limiter's time
+	// grantedIn is the generation of Redis's data in which the units were recorded, or a later one.
+	grantedIn uint32
 	// local means that the units were granted without Redis; unknown means that Redis may have charged
 	// them nevertheless.
 	local, unknown bool
@@ -101,6 +103,8 @@ func (q *question) newHold(d *limit.Decision, err error, began int64) *Hold {
 	}
 	h := &asked.granted
 	h.rule, h.key, h.units, h.granted = q.rule, q.key.kept(), d.Granted, began
+	// Read after the units were recorded: if a loss is noticed in between, they are charged too often, not too seldom.
+	h.grantedIn = q.rule.limiter.shards.Ledger.Generation()
 	h.ends.Store(began + int64(asked.terms.Life))
 	if h.local, h.unknown = d.Degraded(), asked.unknown; h.unknown {
 		h.settledFrom = q.rule.limiter.notChargedFrom()

@@ -17,6 +17,7 @@ type settlement struct {
 	sent       bool          // it was sent without an answer, and may have been made
 	recorded   bool          // the settlement is in this instance's ledger
 	recordedAt int64         // when it was recorded, in the limiter's time
+	recordedIn uint32        // the generation of Redis's data at that time
 	shard      *outage.Shard // the key's shard when the settlement began to wait
 }
 
@@ -50,6 +51,7 @@ func (l *Limiter) record(s *settlement) {
 	case s.used < s.units && l.now()-s.granted < int64(s.rule.limit.Window()):
 		shard.Returned(&q, s.granted, s.units-s.used, !s.isInRedis())
 	}
+	s.recordedIn = l.shards.Ledger.Generation() // read last, as in newHold
 }
 
 // send asks Redis to make a settlement. It returns false if the settlement must be sent again.
@@ -87,24 +89,29 @@ func (l *Limiter) send(ctx context.Context, s *settlement) bool {
 // the key was reset, or Redis has lost its data, or the hold was given back long ago. Used units beyond
 // those that may still be charged are charged as by [Rule.ChargeUsed]: now, whether or not they fit, and
 // at most once.
+//
+// If it was noticed that Redis has lost its data, this instance charges all again that the key has on record. So the
+// estimate was not given back. And if the settlement had waited for Redis, the record has the rest as well.
 func (l *Limiter) unknownHold(ctx context.Context, s *settlement) {
 	if !s.unknown {
 		s.rule.counters.holds.lost.Add(1)
 	}
+	q, shard, window := s.rule.inOutageOf(&s.key), l.shardOf(&s.key), int64(s.rule.limit.Window())
 	more, now := s.used-s.units, l.now()
-	givenBack := s.rule.config.unsettled == GiveBack && now > s.ends.Load()
-	if givenBack {
-		more = s.used
+	recorded := s.recorded && more > 0 // the units beyond those held are on record
+	switch {
+	case recorded && l.shards.ChargesAgain(&q, s.recordedAt, s.recordedIn):
+		return
+	case s.rule.config.unsettled == GiveBack && now > s.ends.Load() && !l.shards.ChargesAgain(&q, s.granted, s.grantedIn):
+		if more = s.used; now-s.granted < window {
+			// Take these units out of the ledger, because chargeUsed records them again.
+			shard.Returned(&q, s.granted, min(s.used, s.units), false)
+		}
 	}
 	if more <= 0 {
 		return
 	}
-	// Take these units out of the ledger where it has them, because chargeUsed records them again.
-	q, shard, window := s.rule.inOutageOf(&s.key), l.shardOf(&s.key), int64(s.rule.limit.Window())
-	if givenBack && now-s.granted < window {
-		shard.Returned(&q, s.granted, min(s.used, s.units), false)
-	}
-	if s.recorded && s.used > s.units && now-s.recordedAt < window {
+	if recorded && now-s.recordedAt < window { // take these out, too
 		shard.Returned(&q, s.recordedAt, s.used-s.units, false)
 	}
 	s.rule.chargeUsed(ctx, &s.key, more)

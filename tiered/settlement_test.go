@@ -127,7 +127,7 @@ func TestAHoldGivenBackLongAgoIsChargedForWhatItUsed(t *testing.T) {
 }
 
 // Law 3: Redis is lost, and comes back without its data. Units that a hold used beyond the held ones meanwhile
-// are charged once: by the settlement, which waited, and not again as units that Redis has lost.
+// are charged once: with the other units on record, which are charged again, and not by the settlement, which waited.
 func TestLaw3ASettlementThatWaitedForARedisWithoutDataIsChargedOnce(t *testing.T) {
 	t.Parallel()
 	server, prefix := redistest.Start(t), redistest.Prefix()

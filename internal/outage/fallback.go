@@ -110,5 +110,12 @@ func (s *Shard) Used(q *Question, units int64, charged bool) {
 	}
 }
 
+// ChargesAgain reports whether Redis has lost units that were granted at a time, which were on record in the given
+// generation of Redis's data. This instance then charges them again; see [ledger.Ledger.ChargesAgain].
+func (l *Shards) ChargesAgain(q *Question, granted int64, generation uint32) bool {
+	a := q.account()
+	return l.Ledger.ChargesAgain(&a, granted, generation)
+}
+
 // Reset forgets all units of a key.
 func (s *Shard) Reset(q *Question) { s.Returned(q, ledger.Oldest, math.MaxInt64, true) }

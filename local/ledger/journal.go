@@ -79,6 +79,17 @@ func (l *Ledger[O]) Forgotten(in func(group int) bool, since int64) {
 	l.generation.Store(generation)
 }
 
+// Generation returns the generation of Redis's data: the number of data losses that [Ledger.Forgotten] has recorded.
+func (l *Ledger[O]) Generation() uint32 { return l.generation.Load() }
+
+// ChargesAgain reports whether units that an account was granted at a time have been lost by Redis since the given
+// generation, in which they were on record. They are then charged again with all others that the key was granted.
+func (l *Ledger[O]) ChargesAgain(a *Account[O], granted int64, generation uint32) bool {
+	since, forgotten := l.groups.forgottenSince(l.groups.of(a.Key), generation, l.generation.Load())
+	length := subWindow(a.Window)
+	return forgotten && granted/length >= firstForgotten(since, length)
+}
+
 // heal puts the units of a key that Redis has lost into the journal. It returns the generation of the
 // ledger up to which it did so.
 func (l *Ledger[O]) heal(set *ledgerSet, i int, a *Account[O]) (generation uint32) {

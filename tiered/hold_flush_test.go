@@ -1,0 +1,63 @@
+package tiered
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/tierlimit/tierlimit/internal/redistest"
+	"github.com/tierlimit/tierlimit/limit"
+)
+
+// Law 3: units of a hold that Redis loses with all its data are charged again with the other units of this instance.
+// The settlement of the hold, which Redis does not know any more, charges none of them once more.
+func TestLaw3LostHoldsAreChargedOnce(t *testing.T) {
+	t.Parallel()
+	const quota, estimate = 1000, 10
+	for name, test := range map[string]struct {
+		unsettled UnsettledPolicy
+		life      time.Duration
+		used      int64
+		early     bool // the settlement waits for Redis while the data are lost
+		want      int64
+	}{
+		"more was used, settled without Redis":           {Keep, time.Hour, 15, true, 15},
+		"less was used, settled without Redis":           {Keep, time.Hour, 4, true, 4},
+		"more was used":                                  {Keep, time.Hour, 15, false, 15},
+		"to be given back, settled without Redis":        {GiveBack, time.Hour, 15, true, 15},
+		"to be given back, settled without Redis, late":  {GiveBack, time.Millisecond, 15, true, 15},
+		"to be given back, more was used, settled late":  {GiveBack, time.Millisecond, 15, false, 15},
+		"to be given back, less was used, settled late":  {GiveBack, time.Millisecond, 4, false, estimate}, // the estimate stays charged
+		"to be given back, all were used, settled early": {GiveBack, time.Hour, estimate, false, estimate},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server, prefix := redistest.Start(t), redistest.Prefix()
+			l := newLimiterOn(t, server.Client(t), prefix, Deadline(5*time.Second))
+			redistest.Eventually(t, "Redis decides", func() bool { return l.State() == Healthy })
+			r := newRule(t, l, "r", limit.PerHour(quota), Use(limit.SlidingLog()), Unsettled(test.unsettled))
+			h := mustHold(t, r, "k", estimate, test.life)
+			redistest.Eventually(t, "its life is over", func() bool { return test.life > time.Minute || l.now() > h.ends.Load() })
+			if test.early {
+				l.shard.Breaker.ForceOpen(errors.New("Redis is lost"))
+				mustSettle(t, h, test.used)
+			}
+			if err := server.Client(t).FlushAll(context.Background()).Err(); err != nil {
+				t.Fatal(err)
+			}
+			redistest.Eventually(t, "the loss is noticed, and Redis is back", func() bool { return l.Stats().MemoryLosses == 1 && !l.Degraded() })
+			mustAllow(t, r, "k", 1)
+			if !test.early {
+				redistest.Eventually(t, "the estimate is charged again", func() bool { return !l.shard.Owes() && l.Stats().ChargedBackUnits > 0 })
+				mustSettle(t, h, test.used)
+			}
+			redistest.Eventually(t, "all is charged", func() bool {
+				return l.Stats().Holds.Unsettled == 0 && !l.shard.Owes() && l.Stats().ChargedBackUnits > 0
+			})
+			if charged := quota - peekFrom(t, server, prefix, r, "k"); charged != test.want+1 {
+				t.Errorf("%d units are charged, want %d and 1: %+v", charged, test.want, l.Stats().Holds)
+			}
+		})
+	}
+}
