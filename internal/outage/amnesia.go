@@ -136,11 +136,7 @@ func (s *Shard) forgot(since int64) {
 	l := s.all
 	now := l.Now()
 	l.Counts.Forgot.Add(1) // first, so that a caller that sees this shard settle finds the loss counted
-	s.mu.Lock()
-	e := s.settleFromNow()
-	e.load.Store(false)
-	e.forgotten.Store(max(1, now))
-	s.mu.Unlock()
+	s.settleFromNow(func(e *incident, _ bool) { e.load, e.forgotten = false, max(1, now) })
 	l.Forgotten(s)
 	age := "all"
 	if since > 0 {

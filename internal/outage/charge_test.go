@@ -311,8 +311,7 @@ func TestLaw11NothingIsOwedBeforeAnotherOutage(t *testing.T) {
 	l.heartbeat(t, s)
 	s.Breaker.ForceOpen(errLost)
 	l.closeBreaker(t, s)
-	e := s.incident.Load()
-	back := e.back.Load()
+	back := s.incident.Load().back
 	if s.Owes() {
 		t.Fatal("it owes something before it has granted anything")
 	}
@@ -320,7 +319,7 @@ func TestLaw11NothingIsOwedBeforeAnotherOutage(t *testing.T) {
 	without(s, question(r, "k", 7), l.Now(), errLost)
 	l.now.Add(int64(time.Second))
 	l.closeBreaker(t, s)
-	if s.hasRepaid(e, back); !s.isUnsettled() {
+	if s.hasRepaid(back); !s.isUnsettled() {
 		t.Error("it counts as settled though it owes what it granted in the outage")
 	}
 	for s.owesNow() {

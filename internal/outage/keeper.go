@@ -252,9 +252,7 @@ func (s *Shard) breakerChanged(from, to breaker.State) {
 		s.all.Counts.Opened.Add(1)
 		s.lost(s.all.Now())
 	case to == breaker.Closed:
-		if e := s.incident.Load(); e != nil {
-			e.isBack(s.all.Now()) // from now on it settles
-		}
+		s.update(func(e *incident) { e.isBack(s.all.Now()) }) // from now on it settles
 		s.charger.wake.Send()
 	default:
 		return

@@ -10,21 +10,20 @@ import (
 
 // A loss that is reported for all rules counts for each rule, until the lost units have left the rule's window.
 func TestLosses(t *testing.T) {
-	e := &incident{}
-	e.back.Store(1)
+	e := &incident{back: 1}
 	settles := func(rule string, now int64) bool { return e.settles(rule, time.Hour, now) }
 	if !settles("r", 2) {
 		t.Error("not before all have charged")
 	}
-	e.charged.Store(true)
+	e.charged = true
 	if settles("r", 2) {
 		t.Error("r settles though nothing is lost")
 	}
-	e.heardOf([]remote.Loss{{Rule: "r", For: 10}}, 2)
+	e.lost = map[string]int64{"r": 12}
 	if !settles("r", 11) || settles("r", 12) || settles("another", 11) {
 		t.Errorf("%v, %v, %v", settles("r", 11), settles("r", 12), settles("another", 11))
 	}
-	e.heardOf([]remote.Loss{{Rule: remote.AnyRule, For: 10}}, 20)
+	e.lost = map[string]int64{remote.AnyRule: 30}
 	if !settles("r", 29) || !settles("another", 29) || settles("r", 30) {
 		t.Errorf("%v, %v, %v", settles("r", 29), settles("another", 29), settles("r", 30))
 	}

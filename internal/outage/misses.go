@@ -69,21 +69,12 @@ func (s *Shard) Missed(err error) {
 	default:
 		l.Counts.Missed[NotInTime].Add(1)
 	}
-	if s.misses.miss(l.Now(), s.Answered(), l.Deadline) && s.settleForLoad() {
+	if !s.misses.miss(l.Now(), s.Answered(), l.Deadline) {
+		return
+	}
+	if s.settleFromNow(func(e *incident, begun bool) { e.load = e.load || begun }) {
 		s.warn("misses", "Redis often does not answer in time; until it does, this instance also keeps to its share of the limits", "deadline", l.Deadline)
 	}
-}
-
-// settleForLoad makes a shard settle from now on because Redis is too slow. It reports whether the shard
-// was not settling before.
-func (s *Shard) settleForLoad() (begun bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	begun = s.uncharged() == nil
-	if e := s.settleFromNow(); begun {
-		e.load.Store(true)
-	}
-	return begun
 }
 
 // silence is the time since which Redis has not answered. It begins at the start of the first failed trip

@@ -80,15 +80,14 @@ func TestMissesPutOffTheEnd(t *testing.T) {
 		t.Errorf("%v when it is missed no more", s.State())
 	}
 	miss()
-	e := s.incident.Load()
-	back := e.back.Load()
+	back := s.incident.Load().back
 	l.now.Add(int64(time.Second / 2))
 	miss()
-	if s.end(e, back, true); s.State() != Settling {
+	if s.end(back, true); s.State() != Settling {
 		t.Errorf("%v: it was put off between the look whether it is over and its end", s.State())
 	}
 	s.Breaker.ForceOpen(errLost)
-	if miss(); s.State() != Outage || s.incident.Load().back.Load() != 0 {
+	if miss(); s.State() != Outage || s.incident.Load().back != 0 {
 		t.Errorf("a lost Redis is %v", s.State())
 	}
 }

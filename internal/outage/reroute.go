@@ -178,10 +178,7 @@ func (s *Shard) adopt(from *Shard) bool {
 		s.Failed(errInherited)
 		s.Breaker.ForceOpen(errInherited)
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	e := s.settleFromNow()
-	e.forgotten.Store(max(e.forgotten.Load(), theirs.forgotten.Load()))
+	s.settleFromNow(func(e *incident, _ bool) { e.forgotten = max(e.forgotten, theirs.forgotten) })
 	return true
 }
 

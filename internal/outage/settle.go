@@ -86,7 +86,7 @@ func (s *Shard) Release(q *Question, own Reserved) {
 
 // TierSettling returns the tier of denials by this instance's share.
 func (s *Shard) TierSettling() limit.Tier {
-	if e := s.incident.Load(); e != nil && e.load.Load() {
+	if e := s.incident.Load(); e != nil && e.load {
 		return limit.TierOverload
 	}
 	return limit.TierFallback
@@ -106,28 +106,28 @@ func (s *Shard) settle(heard remote.Heard) {
 	if e == nil {
 		return
 	}
-	back, now := e.back.Load(), s.all.Now()
-	all := heard.Unsettled == 0 && (heard.Size >= s.fleetBefore(e) || now-back >= int64(FleetTTL))
-	settled := back != 0 && now-back >= int64(settleAtLeast) && all && !s.forgets(e)
-	e.heardOf(heard.Lost, now)
+	now, lost := s.all.Now(), make(map[string]int64)
+	all := heard.Unsettled == 0 && (heard.Size >= s.fleetBefore(e) || now-e.back >= int64(FleetTTL))
+	settled := e.back != 0 && now-e.back >= int64(settleAtLeast) && all && !s.forgets(e)
+	for _, loss := range heard.Lost {
+		lost[loss.Rule] = now + int64(loss.For)
+	}
+	s.update(func(e *incident) { e.lost = lost }) // before the end
 	switch {
-	case settled && len(heard.Lost) == 0, s.isOver(e):
-		s.end(e, back, true)
-	case settled && s.end(e, back, false):
+	case settled && len(lost) == 0, s.isOver(e):
+		s.end(e.back, true)
+	case settled && s.end(e.back, false):
 		s.warn("lost records", "more keys got grants without Redis than LedgerKeys has room for; rules that lost records keep settling for their window",
-			"rules", slices.Sorted(maps.Keys(e.losses())))
+			"rules", slices.Sorted(maps.Keys(lost)))
 	}
 }
 
 // owesNow is Owes, and also records it if nothing is owed.
 func (s *Shard) owesNow() bool {
-	e, back := s.incident.Load(), int64(0)
-	if e != nil {
-		back = e.back.Load()
-	}
+	before := s.incident.Load()
 	owes := s.Owes()
-	if !owes && back != 0 {
-		s.hasRepaid(e, back)
+	if !owes && before != nil && before.back != 0 {
+		s.hasRepaid(before.back)
 	}
 	return owes
 }
@@ -135,18 +135,14 @@ func (s *Shard) owesNow() bool {
 // hasRepaid records that this instance owed nothing. back is the time since which Redis had been back. If
 // Redis has been lost again in the meantime, hasRepaid does nothing, because this instance may owe what
 // it has granted since.
-func (s *Shard) hasRepaid(e *incident, back int64) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if e.back.Load() == back {
-		e.repaid.Store(true)
-	}
+func (s *Shard) hasRepaid(back int64) {
+	s.update(func(e *incident) { e.repaid = e.repaid || e.back == back })
 }
 
 // forgets reports whether Redis has lost grants within the longest window. Other instances charge a key
 // again only when it is used, so some of these grants are never charged again.
 func (s *Shard) forgets(e *incident) bool {
-	at, longest := e.forgotten.Load(), int64(s.all.Longest())
+	at, longest := e.forgotten, int64(s.all.Longest())
 	return at != 0 && (s.all.Now()-at < longest || longest == 0) // if longest is 0, rules may still be made
 }
 
@@ -155,7 +151,7 @@ func (s *Shard) forgets(e *incident) bool {
 // granted since Redis is back.
 func (s *Shard) isUnsettled() bool {
 	e := s.incident.Load()
-	return e != nil && (!e.repaid.Load() || s.forgets(e)) && !s.isOver(e)
+	return e != nil && (!e.repaid || s.forgets(e)) && !s.isOver(e)
 }
 
 // isOver reports whether everything that was granted before Redis was back has left the windows of all
@@ -168,11 +164,7 @@ func (s *Shard) isOver(e *incident) bool {
 // settleAnew makes the shard settle from now on, because there is more to charge than before. Either
 // other instances must charge it, whose fleet this instance has just joined, or this instance itself.
 // Otherwise Redis would grant these units again to this instance's callers.
-func (s *Shard) settleAnew() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.settleFromNow()
-}
+func (s *Shard) settleAnew() { s.settleFromNow(func(*incident, bool) {}) }
 
 // settlesSoon reports whether an incident may end before a window has passed, if all instances report
 // that they have charged their grants.
@@ -180,10 +172,6 @@ func (s *Shard) settlesSoon() bool {
 	e := s.uncharged()
 	return e != nil && !s.forgets(e)
 }
-
-// losses has the rules for which some instance has lost records of grants without Redis, and the time
-// until which each loss matters, on the limiter's clock. losses are immutable.
-type losses map[string]int64
 
 // lostRules returns the rules for which this instance has lost records.
 func (s *Shard) lostRules() (lost []remote.Loss) {
@@ -194,23 +182,6 @@ func (s *Shard) lostRules() (lost []remote.Loss) {
 	return lost
 }
 
-// heardOf records the losses that a heartbeat reported at the time now.
-func (e *incident) heardOf(lost []remote.Loss, now int64) {
-	heard := make(losses, len(lost))
-	for _, loss := range lost {
-		heard[loss.Rule] = now + int64(loss.For)
-	}
-	e.lost.Store(&heard)
-}
-
-// losses returns the reported losses.
-func (e *incident) losses() losses {
-	if lost := e.lost.Load(); lost != nil {
-		return *lost
-	}
-	return nil
-}
-
 // settles reports whether a rule is still settling in an incident, once Redis is back. After a window,
 // grants that Redis does not know no longer count. Once all instances have charged their grants, Redis
 // lacks only grants whose records were lost.
@@ -218,9 +189,8 @@ func (e *incident) settles(rule string, window time.Duration, now int64) bool {
 	switch {
 	case e.isOver(window, now):
 		return false
-	case !e.charged.Load():
+	case !e.charged:
 		return true
 	}
-	lost := e.losses()
-	return lost[rule] > now || lost[remote.AnyRule] > now
+	return e.lost[rule] > now || e.lost[remote.AnyRule] > now
 }

@@ -47,7 +47,7 @@ type Shard struct {
 	// beats is the number of answered heartbeats after those of the start, counted up to beatsToKnow.
 	beats atomic.Int32
 
-	// incident is an outage or the settling after it; nil while Redis decides alone. It is changed only
+	// incident is an outage or the settling after it; nil while Redis decides alone. It is replaced only
 	// under mu.
 	incident atomic.Pointer[incident]
 	mu       sync.Mutex
@@ -80,30 +80,29 @@ func (s *Shard) run() {
 
 // incident is an outage, from the cut until Redis alone decides again. Shares of limits are fixed for as
 // long as the incident lasts (law 11), even if Redis is lost again before it is over. But they are fixed anew
-// for rules that had stopped settling by then, because their windows had passed; see renew.
+// for rules that had stopped settling by then, because their windows had passed; see renew. An incident in
+// force is immutable: what happens in it replaces it by a changed copy.
 type incident struct {
 	number  uint32
-	renewed atomic.Pointer[[]renewal] // nil: the incident has not begun again
-	fleet   atomic.Int64              // number of instances before the last cut; 0 if newborn and cut off once
-	newborn bool                      // the process began without Redis
+	renewed []renewal // by time; the later one of two is that of shorter windows, or it replaces the other
+	fleet   int       // number of instances before the last cut; 0 if newborn and cut off once
+	newborn bool      // the process began without Redis
+	load    bool      // Redis keeps answering, but is too slow for many decisions
 
-	// load says that Redis keeps answering, but is too slow for many decisions.
-	load atomic.Bool
 	// Times on the limiter's clock: cut is the time of the cut; back is when Redis came back, or 0 if it
-	// is not back.
-	cut, back atomic.Int64
-	// forgotten is the time, on the limiter's clock, at which it was noticed that Redis has lost grants;
-	// 0: it has lost none. See Shard.forgets.
-	forgotten atomic.Int64
+	// is not back; forgotten is when it was noticed that Redis has lost grants, or 0 if it has lost none.
+	cut, back, forgotten int64
 	// repaid says that this instance has charged everything that it granted until Redis was back. Units
 	// that it has granted since then, because single decisions missed Redis, are charged like those of a
 	// healthy instance: no other instance waits for them. The reason is that in a large fleet there is
 	// always an instance with such a debt.
-	repaid atomic.Bool
+	repaid bool
 	// charged says that all instances have charged the grants that they have records of. From then on,
 	// only rules whose records were lost settle.
-	charged atomic.Bool
-	lost    atomic.Pointer[losses] // nil: no loss was reported
+	charged bool
+	// lost has the rules for which some instance has lost records of grants without Redis, and the time
+	// until which each loss matters, on the limiter's clock.
+	lost map[string]int64
 }
 
 // renewal is the number under which shares are fixed anew for rules whose window is at most upTo.
@@ -119,35 +118,29 @@ const renewalsKept = 16
 // renew is called before an incident that Redis is back from begins again. It makes the shares of rules that
 // have stopped settling be fixed anew. An incident lasts for days if Redis has lost its data and one rule has a
 // long window. Without renew, the shares of all other rules would stay as they were when it began, wherever
-// the traffic has moved since, and however many instances there are by now. mu must be held.
+// the traffic has moved since, and however many instances there are by now.
 func (s *Shard) renew(e *incident, now int64) {
-	alone := now - e.back.Load() // how long Redis has been back
-	fleet := int64(s.fleetSize())
+	alone := now - e.back // how long Redis has been back
+	fleet := s.fleetSize()
 	if alone < int64(FleetTTL) {
-		fleet = max(fleet, e.fleet.Load()) // some may not have come back from the cut before
+		fleet = max(fleet, e.fleet) // some may not have come back from the cut before
 	}
-	e.fleet.Store(fleet)
+	e.fleet = fleet
 	if alone < int64(limit.MinWindow) {
 		return // all rules are still settling
 	}
-	var renewed []renewal // by time; the later one of two is that of shorter windows, or it replaces the other
-	if known := e.renewed.Load(); known != nil {
-		renewed = slices.DeleteFunc(slices.Clone(*known), func(r renewal) bool { return r.upTo <= alone })
-	}
 	loss := s.loss(now)
+	renewed := slices.DeleteFunc(slices.Clone(e.renewed), func(r renewal) bool { return r.upTo <= alone })
 	renewed = append(renewed, renewal{alone, loss.number})
-	renewed = renewed[max(0, len(renewed)-renewalsKept):]
-	e.cut.Store(loss.began) // first, so that no share is fixed under the new number as of the old cut
-	e.renewed.Store(&renewed)
+	e.renewed = renewed[max(0, len(renewed)-renewalsKept):]
+	e.cut = loss.began
 }
 
 // numberFor returns the number under which the shares of rules of a window are fixed.
 func (e *incident) numberFor(window time.Duration) uint32 {
-	if renewed := e.renewed.Load(); renewed != nil {
-		for _, r := range slices.Backward(*renewed) {
-			if int64(window) <= r.upTo {
-				return r.number
-			}
+	for _, r := range slices.Backward(e.renewed) {
+		if int64(window) <= r.upTo {
+			return r.number
 		}
 	}
 	return e.number
@@ -157,38 +150,45 @@ func (e *incident) numberFor(window time.Duration) uint32 {
 func (s *Shard) lost(now int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if e := s.uncharged(); e != nil { // the incident continues
-		if e.back.Load() != 0 {
-			s.renew(e, now)
-		}
-		e.load.Store(false)
-		e.repaid.Store(false)
-		e.cut.Store(s.loss(now).began)
-		e.back.Store(0)
-		return
+	e, begun := s.again(now)
+	if !begun {
+		e.cut = s.loss(now).began
 	}
-	s.begin(now)
+	e.load, e.repaid, e.back = false, false, 0
+	s.incident.Store(&e)
+}
+
+// again returns the incident that has not ended, ready to begin again, or a new one. It does not put the
+// incident in force. begun reports whether the incident is a new one. mu must be held.
+func (s *Shard) again(now int64) (e incident, begun bool) {
+	known := s.uncharged()
+	if known == nil {
+		return s.newIncident(now), true
+	}
+	e = *known
+	if e.back != 0 {
+		s.renew(&e, now)
+	}
+	return e, false
 }
 
 // uncharged returns the incident if not all instances have charged their grants, and otherwise nil. If
 // they have charged them, a new loss begins a new incident, because Redis has decided alone since.
 func (s *Shard) uncharged() *incident {
-	if e := s.incident.Load(); e != nil && !e.charged.Load() {
+	if e := s.incident.Load(); e != nil && !e.charged {
 		return e
 	}
 	return nil
 }
 
-// begin begins an incident. Its number is unique in the limiter. So a key that comes from another shard
-// does not find the number of an incident in which its share was fixed.
-func (s *Shard) begin(now int64) *incident {
+// newIncident returns a new incident. Its number is unique in the limiter. So a key that comes from another
+// shard does not find the number of an incident in which its share was fixed.
+func (s *Shard) newIncident(now int64) incident {
 	loss := s.loss(now)
-	e := &incident{number: loss.number, newborn: !s.fleet.Heard()}
+	e := incident{number: loss.number, newborn: !s.fleet.Heard(), cut: loss.began}
 	if !e.newborn {
-		e.fleet.Store(int64(s.fleetSize()))
+		e.fleet = s.fleetSize()
 	}
-	e.cut.Store(loss.began)
-	s.incident.Store(e)
 	return e
 }
 
@@ -202,45 +202,62 @@ func (s *Shard) loss(now int64) silence {
 }
 
 // settleFromNow makes the shard settle from now on or, if Redis is lost, as soon as it is back. The shard
-// settles in the incident that has not ended, or in a new one. mu must be held.
-func (s *Shard) settleFromNow() *incident {
-	now, e := s.all.Now(), s.uncharged()
-	switch {
-	case e == nil:
-		e = s.begin(now)
-		e.isBack(now)
-		s.changed()
-	case e.back.Load() != 0:
-		s.renew(e, now)
-		e.repaid.Store(false)
+// settles in the incident that has not ended, or in a new one. change makes further changes to it. begun
+// reports whether the incident is a new one.
+func (s *Shard) settleFromNow(change func(e *incident, begun bool)) (begun bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := s.all.Now()
+	e, begun := s.again(now)
+	if begun || e.back != 0 {
+		e.repaid = false
 		e.isBack(now)
 	}
-	return e
+	change(&e, begun)
+	s.incident.Store(&e)
+	if begun {
+		s.changed()
+	}
+	return begun
+}
+
+// update makes changes to the incident, if there is one.
+func (s *Shard) update(change func(e *incident)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if known := s.incident.Load(); known != nil {
+		e := *known
+		change(&e)
+		s.incident.Store(&e)
+	}
 }
 
 // isBack records that Redis is back as of now.
-func (e *incident) isBack(now int64) { e.back.Store(max(1, now)) }
+func (e *incident) isBack(now int64) { e.back = max(1, now) }
 
-// end ends an incident, either wholly or except for rules whose records were lost, and reports whether
+// end ends the incident, either wholly or except for rules whose records were lost, and reports whether
 // that is a change. Redis must have been back without interruption since the given time, and nothing must
 // have postponed the end of the settling. Otherwise end does nothing.
-func (s *Shard) end(e *incident, back int64, wholly bool) (changed bool) {
+func (s *Shard) end(back int64, wholly bool) (changed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	switch {
-	case back == 0 || e.back.Load() != back || !s.Breaker.Closed() || s.incident.Load() != e:
+	known := s.incident.Load()
+	if back == 0 || known == nil || known.back != back || !s.Breaker.Closed() {
 		return false
-	case !wholly:
-		return !e.charged.Swap(true)
 	}
-	s.incident.Store(nil)
-	s.changed()
-	return true
+	if wholly {
+		s.incident.Store(nil)
+		s.changed()
+		return true
+	}
+	e := *known
+	e.charged = true
+	s.incident.Store(&e)
+	return !known.charged
 }
 
 func (e *incident) isOver(window time.Duration, now int64) bool {
-	back := e.back.Load()
-	return back != 0 && now-back >= int64(window)
+	return e.back != 0 && now-e.back >= int64(window)
 }
 
 // beatsToKnow is the number of regular heartbeats, a second apart, after which an instance knows how many
@@ -266,11 +283,10 @@ func (s *Shard) fleetSize() int {
 
 // fleetBefore returns the number of instances before the cut that may still come back.
 func (s *Shard) fleetBefore(e *incident) int {
-	fleet := int(e.fleet.Load())
 	if e.newborn && s.fleet.Heard() {
-		return max(s.all.Assumed, fleet)
+		return max(s.all.Assumed, e.fleet)
 	}
-	return fleet
+	return e.fleet
 }
 
 // Outage returns the present parameters of shares of limits with a long window.
@@ -294,7 +310,7 @@ func (s *Shard) outageWhile(e *incident, concerns bool, window time.Duration) le
 		return s.outageIn(e, window)
 	}
 	o := s.outageIn(nil, window)
-	if !e.charged.Load() {
+	if !e.charged {
 		o.Fleet = max(o.Fleet, s.fleetBefore(e))
 	}
 	return o
@@ -304,7 +320,7 @@ func (s *Shard) outageIn(e *incident, window time.Duration) ledger.Outage {
 	o, silence, newborn := ledger.Outage{Fleet: s.fleetSize()}, s.silence.Load(), false
 	switch {
 	case e != nil:
-		o.Number, o.Cut, newborn = e.numberFor(window), e.cut.Load(), e.newborn
+		o.Number, o.Cut, newborn = e.numberFor(window), e.cut, e.newborn
 		o.Fleet = max(o.Fleet, s.fleetBefore(e)) // instances that have not been heard of since still share the limit
 	case silence != nil:
 		o.Number, o.Cut, newborn = silence.number, silence.began, !s.fleet.Heard()

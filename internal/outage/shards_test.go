@@ -173,8 +173,7 @@ func (l *testShards) heartbeat(t *testing.T, s *Shard) {
 
 // endNow ends the incident of a shard whose Redis is back.
 func endNow(s *Shard) {
-	e := s.incident.Load()
-	s.end(e, e.back.Load(), true)
+	s.end(s.incident.Load().back, true)
 }
 
 // closeBreaker sends probes until they close the breaker.

@@ -44,7 +44,7 @@ func TestLaw11SharesAreAsOfTheSilence(t *testing.T) {
 	if o := s.Outage(); o.Number != second.Number || o.Cut != second.Cut {
 		t.Errorf("the breaker opens: %+v, Redis was silent since %+v", o, second)
 	}
-	s.incident.Load().isBack(l.Now())
+	s.update(func(e *incident) { e.isBack(l.Now()) })
 	s.TripEnded(1, took, nil)
 	if o := s.Outage(); o.Number != second.Number {
 		t.Errorf("shares are fixed for as long as the outage settles: %+v, was %+v", o, second)
@@ -122,7 +122,7 @@ func TestLaw11RulesThatStoppedSettlingHaveNewShares(t *testing.T) {
 	first := s.Outage()
 	number := func(window time.Duration) uint32 { return s.OutageOf("r", window).Number }
 	loseAgain := func(after time.Duration) uint32 {
-		s.incident.Load().isBack(l.Now())
+		s.update(func(e *incident) { e.isBack(l.Now()) })
 		s.TripEnded(1, 0, nil)
 		l.now.Add(int64(after))
 		s.TripEnded(1, 0, remote.ErrNoAnswer)
@@ -145,7 +145,7 @@ func TestLaw11RulesThatStoppedSettlingHaveNewShares(t *testing.T) {
 		t.Errorf("a short window has %d, want %d", number(time.Second), later)
 	}
 	// It is the same if Redis is not lost, but loses its data again.
-	s.incident.Load().isBack(l.Now())
+	s.update(func(e *incident) { e.isBack(l.Now()) })
 	s.TripEnded(1, 0, nil)
 	l.now.Add(int64(time.Hour))
 	before := s.Outage()
@@ -156,7 +156,7 @@ func TestLaw11RulesThatStoppedSettlingHaveNewShares(t *testing.T) {
 	for i := range 2 * renewalsKept {
 		loseAgain(time.Minute - time.Duration(i)*time.Second)
 	}
-	if kept := len(*s.incident.Load().renewed.Load()); kept > renewalsKept {
+	if kept := len(s.incident.Load().renewed); kept > renewalsKept {
 		t.Errorf("%d renewals are kept", kept)
 	}
 }
@@ -185,7 +185,7 @@ func TestLaw11TheFleetOfALaterLossCounts(t *testing.T) {
 		l.now.Add(int64(after))
 		fleet(size)
 		s.lost(l.Now())
-		s.incident.Load().isBack(l.Now())
+		s.update(func(e *incident) { e.isBack(l.Now()) })
 		fleet(1)
 	}
 	loseAgain(time.Hour, 8)
