@@ -6,7 +6,6 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/tierlimit/tierlimit/internal/model"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/remote"
 )
@@ -22,14 +21,7 @@ func (s suite) calendar(t *rapid.T) {
 	}
 	unit := rapid.SampledFrom([]limit.CalendarUnit{limit.CalendarDay, limit.CalendarWeek, limit.CalendarMonth}).Draw(t, "unit")
 	l := limit.PerCalendar(rapid.Int64Range(1, 20).Draw(t, "quota"), unit, zone)
-	rule, err := remote.NewRule(l, limit.FixedWindow())
-	if err != nil {
-		t.Fatal(err)
-	}
-	reference, err := model.New(l, limit.FixedWindow())
-	if err != nil {
-		t.Fatal(err)
-	}
+	rule, reference := newPair(t, l, limit.FixedWindow())
 	key, now := s.newKey(), int64(epoch)+rapid.Int64Range(0, 400*86_400_000_000).Draw(t, "start")
 	sequence := int64(0)
 	for range rapid.IntRange(1, 60).Draw(t, "requests") {
@@ -49,15 +41,9 @@ func (s suite) calendar(t *rapid.T) {
 			e := pastEntry(past)
 			sequence++
 			e.Key, e.Rule, e.Marker, e.Sequence = key, rule, "a", sequence
-			reply := s.run(t, []remote.Entry{e}, now)[0]
-			if got, want := outcome(reply), reference.Charge(now, "a", sequence, past); got != want {
-				t.Fatalf("%v, %+v at %v:\ngot   %+v\nmodel %+v", l, past, time.UnixMicro(now).In(zone), got, want)
-			}
+			s.check(t, e, now, reference.Charge(now, "a", sequence, past))
 		}
 		cost := rapid.Int64Range(1, l.Quota()).Draw(t, "cost")
-		reply := s.run(t, []remote.Entry{{Key: key, Rule: rule, Cost: cost}}, now)[0]
-		if got, want := outcome(reply), reference.Decide(now, cost); got != want {
-			t.Fatalf("%v, cost %d at %v:\ngot   %+v\nmodel %+v", l, cost, time.UnixMicro(now).In(zone), got, want)
-		}
+		s.check(t, remote.Entry{Key: key, Rule: rule, Cost: cost}, now, reference.Decide(now, cost))
 	}
 }

@@ -8,7 +8,6 @@ import (
 	"github.com/tierlimit/tierlimit/internal/model"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/lua"
-	"github.com/tierlimit/tierlimit/remote"
 )
 
 // drawChanged draws each algorithm equally often. Its counters mostly have few sub-windows, so that all of them may
@@ -24,13 +23,9 @@ func (s suite) changes(t *rapid.T) {
 	h := &history{key: s.newKey()}
 	ask := func(now int64, operation int, cost int64) (out model.Outcome) {
 		e, expect := h.entry(t, operation, cost)
-		reply := s.run(t, []remote.Entry{e}, now)[0]
-		want := expect(now)
-		if got := outcome(reply); got != want {
-			t.Fatalf("%v under %v, %+v at %d:\ngot   %+v\nmodel %+v", h.limit, h.algorithm, e, now, got, want)
-		}
-		h.remember(e, reply)
-		return want
+		out = expect(now)
+		h.remember(e, s.check(t, e, now, out))
+		return out
 	}
 	now, last := int64(epoch), model.Outcome{}
 	for range rapid.IntRange(2, 3).Draw(t, "rules") {

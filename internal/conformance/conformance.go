@@ -62,7 +62,8 @@ type suite struct {
 // newKey returns a key that has not been used. All keys share a Cluster slot.
 func (s suite) newKey() string { return fmt.Sprintf("{%s}%d", s.prefix, s.keys.Add(1)) }
 
-func (s suite) run(t *rapid.T, entries []remote.Entry, now int64) []remote.Reply {
+func (s suite) run(t rapid.TB, entries []remote.Entry, now int64) []remote.Reply {
+	t.Helper()
 	replies, err := s.backend.Run(context.Background(), entries, now)
 	if err != nil {
 		t.Fatal(err)
@@ -73,6 +74,38 @@ func (s suite) run(t *rapid.T, entries []remote.Entry, now int64) []remote.Reply
 	return replies
 }
 
+// check runs an entry, and checks that every field of its outcome is as expected.
+func (s suite) check(t rapid.TB, e remote.Entry, now int64, want model.Outcome) remote.Reply {
+	t.Helper()
+	return s.checkAll(t, []remote.Entry{e}, now, []model.Outcome{want})[0]
+}
+
+func (s suite) checkAll(t rapid.TB, entries []remote.Entry, now int64, want []model.Outcome) []remote.Reply {
+	t.Helper()
+	replies := s.run(t, entries, now)
+	for i, e := range entries {
+		if got := outcome(replies[i]); got != want[i] {
+			t.Fatalf("entry %d of %d, %+v of hold %+v at %d:\ngot   %+v\nmodel %+v", i+1, len(entries), e, e.Hold, now, got, want[i])
+		}
+	}
+	return replies
+}
+
+// newPair returns a rule and its model. A failed test shows the limit and the algorithm.
+func newPair(t rapid.TB, l limit.Limit, a limit.Algorithm) (*remote.Rule, model.Model) {
+	t.Helper()
+	t.Logf("%v under %v", l, a)
+	rule, err := remote.NewRule(l, a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	reference, err := model.New(l, a)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rule, reference
+}
+
 // oneByOne checks that every field of every decision about a key equals the model's.
 func (s suite) oneByOne(t *rapid.T) {
 	h := newHistory(t, s.newKey())
@@ -80,11 +113,7 @@ func (s suite) oneByOne(t *rapid.T) {
 	for range rapid.IntRange(1, 40).Draw(t, "requests") {
 		now += drawGap(t, h.window())
 		e, expect := h.draw(t)
-		reply := s.run(t, []remote.Entry{e}, now)[0]
-		if got, want := outcome(reply), expect(now); got != want {
-			t.Fatalf("%v under %v, %+v at %d:\ngot   %+v\nmodel %+v", h.limit, h.algorithm, e, now, got, want)
-		}
-		h.remember(e, reply)
+		h.remember(e, s.check(t, e, now, expect(now)))
 	}
 }
 
@@ -102,7 +131,7 @@ func (s suite) onRedisClock(t *rapid.T) {
 	}
 	capacity := h.algorithm.Capacity(h.limit)
 	for range rapid.IntRange(1, 40).Draw(t, "requests") {
-		cost := rapid.OneOf(rapid.Int64Range(1, min(3, capacity)), rapid.Int64Range(1, capacity)).Draw(t, "cost")
+		cost := drawUnits(capacity).Draw(t, "cost")
 		var e remote.Entry
 		var expect func(int64) model.Outcome
 		what := rapid.IntRange(0, 3).Draw(t, "what")
@@ -116,7 +145,7 @@ func (s suite) onRedisClock(t *rapid.T) {
 		}
 		reply := s.run(t, []remote.Entry{e}, 0)[0]
 		if got, want := outcome(reply), expect(reply.Clock); got != want {
-			t.Fatalf("%v under %v, gives back %v, %+v of %+v at %d:\ngot   %+v\nmodel %+v", h.limit, h.algorithm, h.givesBack, e, e.Hold, reply.Clock, got, want)
+			t.Fatalf("%+v of hold %+v at %d:\ngot   %+v\nmodel %+v", e, e.Hold, reply.Clock, got, want)
 		}
 		h.remember(e, reply)
 	}
@@ -140,10 +169,7 @@ func (s suite) batches(t *rapid.T) {
 			entries[i], expect = h.draw(t)
 			expected[i] = expect(now)
 		}
-		for i, reply := range s.run(t, entries, now) {
-			if got := outcome(reply); got != expected[i] {
-				t.Fatalf("entry %d of %d, %+v at %d:\ngot   %+v\nmodel %+v", i, len(entries), entries[i], now, got, expected[i])
-			}
+		for i, reply := range s.checkAll(t, entries, now, expected) {
 			chosen[i].remember(entries[i], reply)
 		}
 	}
@@ -169,7 +195,7 @@ func (s suite) groups(t *rapid.T) {
 				entries = append(entries, remote.Entry{
 					Key:   h.key,
 					Rule:  h.rule,
-					Cost:  rapid.OneOf(rapid.Int64Range(1, min(3, capacity)), rapid.Int64Range(1, capacity)).Draw(t, "cost"),
+					Cost:  drawUnits(capacity).Draw(t, "cost"),
 					Group: group % 3, // the last "group" is 0: independent entries
 				})
 			}

@@ -50,6 +50,11 @@ func drawLimit(a limit.Algorithm) *rapid.Generator[limit.Limit] {
 	})
 }
 
+// drawUnits draws a number of units, which is often small.
+func drawUnits(most int64) *rapid.Generator[int64] {
+	return rapid.OneOf(rapid.Int64Range(1, min(3, most)), rapid.Int64Range(1, most))
+}
+
 // drawGap draws how far time moves between two requests: not at all, a little, to about the edges of sub-windows
 // and windows, past them, and now and then back.
 func drawGap(t *rapid.T, window int64) int64 {

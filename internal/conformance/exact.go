@@ -1,7 +1,6 @@
 package conformance
 
 import (
-	"context"
 	"testing"
 	"time"
 
@@ -22,13 +21,7 @@ func (s suite) hugePast(t *testing.T, l limit.Limit, reference model.Model, e re
 		}
 	}
 	e.Operation, e.Charges = lua.Charge, pastEntry(past).Charges
-	replies, err := s.backend.Run(context.Background(), []remote.Entry{e}, now)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got, want := outcome(replies[0]), reference.Charge(now, e.Marker, e.Sequence, past); got != want {
-		t.Fatalf("%v, charge %d of the past:\ngot   %+v\nmodel %+v", l, e.Sequence, got, want)
-	}
+	s.check(t, e, now, reference.Charge(now, e.Marker, e.Sequence, past))
 }
 
 // hugeCounts checks law 10 for counts, which the script may charge as one cost: the time that all units take
@@ -36,34 +29,22 @@ func (s suite) hugePast(t *testing.T, l limit.Limit, reference model.Model, e re
 // few makes a difference of a unit. The counts come alone and beside another key.
 func (s suite) hugeCounts(t *testing.T) {
 	l := limit.Per(limit.MaxQuota-87, limit.MaxWindow-time.Microsecond).WithBurst(limit.MaxQuota - 87)
-	rule, err := remote.NewRule(l, limit.GCRA())
-	if err != nil {
-		t.Fatal(err)
-	}
 	for _, keys := range []int{1, 2} {
 		entries, references := make([]remote.Entry, keys), make([]model.Model, keys)
 		for i := range entries {
-			entries[i] = remote.Entry{Key: s.newKey(), Rule: rule}
-			if references[i], err = model.New(l, limit.GCRA()); err != nil {
-				t.Fatal(err)
-			}
+			entries[i].Key = s.newKey()
+			entries[i].Rule, references[i] = newPair(t, l, limit.GCRA())
 		}
 		for _, count := range []int64{1, 3, 16, 257, 4_099, 16_411} {
 			for _, cost := range []int64{1, 7, 251} {
+				want := make([]model.Outcome, keys)
 				for i := range entries {
 					entries[i].Cost, entries[i].Count = cost, count
-				}
-				replies, err := s.backend.Run(context.Background(), entries, epoch)
-				if err != nil {
-					t.Fatal(err)
-				}
-				for i := range entries {
 					// The model gives the same result for units of one moment whether they come one by one or
 					// together (TestUnitsOfOneMomentAddUp); one by one, these units would take it a minute.
-					if got, want := outcome(replies[i]), references[i].Decide(epoch, cost*count); got != want {
-						t.Fatalf("%d times %d units, key %d of %d:\ngot   %+v\nmodel %+v", count, cost, i+1, keys, got, want)
-					}
+					want[i] = references[i].Decide(epoch, cost*count)
 				}
+				s.checkAll(t, entries, epoch, want)
 			}
 		}
 	}
@@ -73,10 +54,7 @@ func (s suite) hugeCounts(t *testing.T) {
 // for that: two charges fill the whole limit, to the last part of a µs.
 func (s suite) hugeGroups(t *testing.T) {
 	l := limit.Per(limit.MaxQuota-87, limit.MaxWindow-time.Microsecond).WithBurst(limit.MaxQuota - 87)
-	rule, err := remote.NewRule(l, limit.GCRA())
-	if err != nil {
-		t.Fatal(err)
-	}
+	rule, _ := newPair(t, l, limit.GCRA())
 	for part := int64(3); part < 20; part++ {
 		first := l.Quota() / part
 		keys := []string{s.newKey(), s.newKey()}
@@ -85,15 +63,11 @@ func (s suite) hugeGroups(t *testing.T) {
 			for _, key := range keys {
 				group = append(group, remote.Entry{Key: key, Rule: rule, Cost: cost, Group: 1})
 			}
-			replies, err := s.backend.Run(context.Background(), group, epoch)
-			if err != nil {
-				t.Fatal(err)
-			}
 			want := l.Quota() - first
 			if cost != first {
 				want = 0
 			}
-			for i, r := range replies {
+			for i, r := range s.run(t, group, epoch) {
 				if r.Status != remote.Allowed || r.Remaining != want {
 					t.Fatalf("entry %d of %d units: %+v, want it allowed, and %d units free", i, cost, r, want)
 				}
@@ -106,29 +80,22 @@ func (s suite) hugeGroups(t *testing.T) {
 // charge differs by parts of a µs.
 func (s suite) refundsToAPart(t *testing.T) {
 	l := limit.Per(3, 10*time.Second).WithBurst(20)
-	rule, err := remote.NewRule(l, limit.GCRA())
-	if err != nil {
-		t.Fatal(err)
-	}
 	whole := func(units int64) int64 { return units * 10_000_000 / 3 }
 	for charged := int64(1); charged <= 6; charged++ {
 		for units := int64(1); units <= charged; units++ {
 			for off := int64(-1); off <= 1; off++ {
-				reference, err := model.New(l, limit.GCRA())
-				if err != nil {
-					t.Fatal(err)
-				}
+				rule, reference := newPair(t, l, limit.GCRA())
 				e, later := remote.Entry{Key: s.newKey(), Rule: rule}, epoch+max(0, whole(charged)-whole(units)+off)
 				for _, cost := range []int64{7, charged} {
 					e.Cost = cost
-					s.expectEqual(t, e, epoch, reference.Decide(epoch, cost))
+					s.check(t, e, epoch, reference.Decide(epoch, cost))
 				}
 				refund := e
 				refund.Operation, refund.Cost, refund.Charged, refund.Stamp = lua.Refund, units, charged, epoch
-				s.expectEqual(t, refund, later, reference.Refund(later, epoch, charged, units))
+				s.check(t, refund, later, reference.Refund(later, epoch, charged, units))
 				for units := int64(1); units < 20; units++ { // waits show parts of a µs, too
 					e.Operation, e.Cost = lua.Peek, units
-					s.expectEqual(t, e, later, reference.Peek(later, units))
+					s.check(t, e, later, reference.Peek(later, units))
 				}
 			}
 		}
@@ -158,26 +125,13 @@ func (s suite) hugeAndOdd(t *testing.T) {
 			limit.GCRA(),
 			limit.FixedWindow(),
 		} {
-			rule, err := remote.NewRule(l, a)
-			if err != nil {
-				t.Fatal(err)
-			}
-			reference, err := model.New(l, a)
-			if err != nil {
-				t.Fatal(err)
-			}
+			rule, reference := newPair(t, l, a)
 			key, now, window := s.newKey(), int64(epoch), l.Window().Microseconds()
 			capacity := a.Capacity(l)
 			for i := range int64(60) {
 				now += window * (i % 7) / 17
 				cost := max(1, capacity/(3+i%5)-i)
-				replies, err := s.backend.Run(context.Background(), []remote.Entry{{Key: key, Rule: rule, Cost: cost}}, now)
-				if err != nil {
-					t.Fatal(err)
-				}
-				if got, want := outcome(replies[0]), reference.Decide(now, cost); got != want {
-					t.Fatalf("%v under %v, request %d:\ngot   %+v\nmodel %+v", l, a, i, got, want)
-				}
+				s.check(t, remote.Entry{Key: key, Rule: rule, Cost: cost}, now, reference.Decide(now, cost))
 				if i%9 == 8 {
 					s.hugePast(t, l, reference, remote.Entry{Key: key, Rule: rule, Marker: "a", Sequence: i}, now)
 				}

@@ -47,20 +47,15 @@ func (h *history) change(t *rapid.T) {
 
 // use puts a rule in force.
 func (h *history) use(t *rapid.T, l limit.Limit, a limit.Algorithm) {
+	var reference model.Model
 	h.limit, h.algorithm = l, a
-	var err error
-	if h.rule, err = remote.NewRule(h.limit, h.algorithm); err != nil {
-		t.Fatalf("%v under %v: %v", h.limit, h.algorithm, err)
-	}
+	h.rule, reference = newPair(t, l, a)
 	if h.givesBack {
 		h.rule = h.rule.GivesBack()
 	}
 	if h.reference == nil {
-		h.reference, err = model.New(h.limit, h.algorithm)
-	} else {
-		err = h.reference.Use(h.limit, h.algorithm)
-	}
-	if err != nil {
+		h.reference = reference
+	} else if err := h.reference.Use(l, a); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -71,7 +66,7 @@ func (h *history) draw(t *rapid.T) (e remote.Entry, expect func(now int64) model
 		h.change(t)
 	}
 	capacity := h.algorithm.Capacity(h.limit)
-	cost := rapid.OneOf(rapid.Int64Range(1, min(3, capacity)), rapid.Int64Range(1, capacity)).Draw(t, "cost")
+	cost := drawUnits(capacity).Draw(t, "cost")
 	operation := lua.Take
 	switch rapid.IntRange(0, 24).Draw(t, "operation") {
 	case 0, 1, 2:
@@ -103,7 +98,9 @@ func (h *history) counted(t *rapid.T, cost int64) (e remote.Entry, expect func(n
 	}
 	e = remote.Entry{Key: h.key, Rule: h.rule, Operation: lua.Take, Cost: cost}
 	e.Count = rapid.OneOf(rapid.Int64Range(1, 12), rapid.Int64Range(1, 300)).Draw(t, "count")
-	return e, func(now int64) model.Outcome { return several(h.reference, now, e.Cost, e.Count) }
+	return e, func(now int64) model.Outcome {
+		return several(e.Count, func() model.Outcome { return h.reference.Decide(now, e.Cost) })
+	}
 }
 
 // entry returns an entry of the given operation, or a take instead of a refund if there is no charge to refund.
@@ -166,11 +163,11 @@ func (h *history) drawPast(t *rapid.T) (e remote.Entry, expect func(now int64) m
 }
 
 // several returns the outcome of count decisions made one after another.
-func several(reference model.Model, now, cost, count int64) model.Outcome {
+func several(count int64, decide func() model.Outcome) model.Outcome {
 	all, granted := true, int64(0)
 	var last model.Outcome
 	for range count {
-		last = reference.Decide(now, cost)
+		last = decide()
 		all = all && last.Allowed
 		granted += last.Granted
 	}

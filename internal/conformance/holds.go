@@ -68,19 +68,15 @@ func (s suite) holds(t *rapid.T) {
 		var entries []remote.Entry
 		var expected []model.Outcome
 		for range rapid.SampledFrom([]int{1, 1, 2, 5}).Draw(t, "together") {
-			cost := rapid.OneOf(rapid.Int64Range(1, min(3, quota)), rapid.Int64Range(1, quota)).Draw(t, "cost")
+			cost := drawUnits(quota).Draw(t, "cost")
 			e, expect := h.drawHold(t, cost)
 			if rapid.IntRange(0, 4).Draw(t, "something else") == 0 {
 				e, expect = h.entry(t, rapid.SampledFrom([]int{lua.Take, lua.Peek, lua.TakeUpTo, lua.Refund, lua.Forget}).Draw(t, "operation"), cost)
 			}
 			entries, expected = append(entries, e), append(expected, expect(now))
 		}
-		for i, reply := range s.run(t, entries, now) {
+		for i, reply := range s.checkAll(t, entries, now, expected) {
 			e := entries[i]
-			if got, want := outcome(reply), expected[i]; got != want {
-				t.Fatalf("%v under %v, gives back %v, entry %d of %d, %+v of %+v at %d:\ngot   %+v\nmodel %+v",
-					h.limit, h.algorithm, h.givesBack, i, len(entries), e, e.Hold, now, got, want)
-			}
 			h.remember(e, reply)
 			if e.Hold != nil && e.Operation != lua.Settle {
 				ends = now + e.Hold.Life.Microseconds()

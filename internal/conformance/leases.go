@@ -16,14 +16,7 @@ import (
 func (s suite) leases(t *rapid.T) {
 	a := drawAlgorithm.Draw(t, "algorithm")
 	l := limit.Per(rapid.Int64Range(10, 200).Draw(t, "quota"), 10*time.Second)
-	rule, err := remote.NewRule(l, a)
-	if err != nil {
-		t.Fatal(err)
-	}
-	reference, err := model.New(l, a)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rule, reference := newPair(t, l, a)
 	key, now, last := s.newKey(), int64(epoch), uint64(0)
 	for range rapid.IntRange(1, 40).Draw(t, "leases") {
 		life := rapid.SampledFrom([]int64{300_000, lua.LongestLease}).Draw(t, "life")
@@ -45,9 +38,6 @@ func (s suite) leases(t *rapid.T) {
 		e := remote.Entry{Key: key, Rule: rule, Operation: lua.Lease, Cost: wanted, Lease: &remote.Lease{
 			ID: terms.ID, Over: terms.Over, Most: terms.Most, Life: time.Duration(life) * time.Microsecond,
 		}}
-		reply := s.run(t, []remote.Entry{e}, now)[0]
-		if got, want := outcome(reply), reference.Lease(now, wanted, terms); got != want {
-			t.Fatalf("%v under %v, %d units on %+v at %d:\ngot   %+v\nmodel %+v", l, a, wanted, terms, now, got, want)
-		}
+		s.check(t, e, now, reference.Lease(now, wanted, terms))
 	}
 }

@@ -27,7 +27,7 @@ func (h *history) alone(t *rapid.T) (remote.Entry, func(now int64) model.Outcome
 
 func (h *history) grouped(t *rapid.T) (remote.Entry, func(now int64) model.Outcome) {
 	capacity := h.algorithm.Capacity(h.limit)
-	cost := rapid.OneOf(rapid.Int64Range(1, min(3, capacity)), rapid.Int64Range(1, capacity)).Draw(t, "cost")
+	cost := drawUnits(capacity).Draw(t, "cost")
 	if rapid.Bool().Draw(t, "for good") {
 		return h.entry(t, lua.Take, cost)
 	}
@@ -56,7 +56,7 @@ func (s *slotsHistory) alone(t *rapid.T) (remote.Entry, func(now int64) model.Ou
 
 func (s *slotsHistory) grouped(t *rapid.T) (remote.Entry, func(now int64) model.Outcome) {
 	h, rule := drawHolder(t)
-	units := rapid.OneOf(rapid.Int64Range(1, min(3, h.Quota)), rapid.Int64Range(1, h.Quota)).Draw(t, "units")
+	units := drawUnits(h.Quota).Draw(t, "units")
 	return remote.Entry{Key: s.key, Rule: rule, Cost: units}, func(now int64) model.Outcome { return s.reference.Acquire(now, h, units) }
 }
 

@@ -72,10 +72,7 @@ func (s suite) plain(t *rapid.T) {
 			}
 			expected[i] = expect(now)
 		}
-		for i, reply := range s.run(t, entries, now) {
-			if got := outcome(reply); got != expected[i] {
-				t.Fatalf("entry %d of %d, %+v at %d:\ngot   %+v\nmodel %+v", i, len(entries), entries[i], now, got, expected[i])
-			}
+		for i, reply := range s.checkAll(t, entries, now, expected) {
 			chosen[i].remember(entries[i], reply)
 		}
 	}

@@ -1,7 +1,6 @@
 package conformance
 
 import (
-	"context"
 	"testing"
 	"time"
 
@@ -11,54 +10,34 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// expectEqual runs one entry, and fails the test unless its outcome is the model's.
-func (s suite) expectEqual(t *testing.T, e remote.Entry, now int64, want model.Outcome) {
-	t.Helper()
-	replies, err := s.backend.Run(context.Background(), []remote.Entry{e}, now)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got := outcome(replies[0]); got != want {
-		t.Fatalf("%+v at %d:\ngot   %+v\nmodel %+v", e, now, got, want)
-	}
-}
-
 // oldChargeWithHoldsOver checks that units of the past which no longer count are not a charge, even if the same
 // entry gives back a hold that has ended. After a charge, the key's time would not follow the clock back.
 func (s suite) oldChargeWithHoldsOver(t *testing.T) {
 	const window, life = 1000, 10
 	l := limit.Per(100, window*time.Microsecond)
 	for _, a := range []limit.Algorithm{limit.GCRA(), limit.SlidingLog(), limit.SlidingCounter(4, limit.Strict), limit.FixedWindow()} {
-		rule, err := remote.NewRule(l, a)
-		if err != nil {
-			t.Fatal(err)
-		}
-		rule = rule.GivesBack()
-		reference, err := model.New(l, a)
-		if err != nil {
-			t.Fatal(err)
-		}
-		e := remote.Entry{Key: s.newKey(), Rule: rule}
+		rule, reference := newPair(t, l, a)
+		e := remote.Entry{Key: s.newKey(), Rule: rule.GivesBack()}
 		start := int64(epoch - epoch%window) // the start of a fixed window
 
 		take := e
 		take.Cost = 40
-		s.expectEqual(t, take, start, reference.Decide(start, take.Cost))
+		s.check(t, take, start, reference.Decide(start, take.Cost))
 
 		hold := e
 		hold.Operation, hold.Cost, hold.Hold = lua.Hold, 20, &remote.Hold{ID: 1, Life: life * time.Microsecond}
-		s.expectEqual(t, hold, start, reference.Hold(start, hold.Cost, false, model.HoldTerms{ID: 1, Life: life, GivesBack: true}))
+		s.check(t, hold, start, reference.Hold(start, hold.Cost, false, model.HoldTerms{ID: 1, Life: life, GivesBack: true}))
 
 		past := []model.Past{{Units: 3, Age: 2 * window}}
 		charge := e
 		charge.Operation, charge.Charges, charge.Marker, charge.Sequence = lua.Charge, pastEntry(past).Charges, "m", 1
 		later := start + 2*life
 		reference.GiveBack(later)
-		s.expectEqual(t, charge, later, reference.Charge(later, "m", 1, past))
+		s.check(t, charge, later, reference.Charge(later, "m", 1, past))
 
 		back := start + life
 		reference.GiveBack(back)
-		s.expectEqual(t, take, back, reference.Decide(back, take.Cost))
+		s.check(t, take, back, reference.Decide(back, take.Cost))
 	}
 }
 
@@ -66,22 +45,16 @@ func (s suite) oldChargeWithHoldsOver(t *testing.T) {
 // debt under the new limit is the same number of units.
 func (s suite) changeFromHighRate(t *testing.T) {
 	high, slow := limit.Per(8_786_470, 4691*time.Microsecond), limit.Per(16_389_879_266, limit.MaxWindow)
-	reference, err := model.New(high.WithBurst(high.Quota()), limit.GCRA())
-	if err != nil {
-		t.Fatal(err)
-	}
+	_, reference := newPair(t, high.WithBurst(high.Quota()), limit.GCRA())
 	key := s.newKey()
 	for _, l := range []limit.Limit{high, slow} {
 		l = l.WithBurst(l.Quota())
-		rule, err := remote.NewRule(l, limit.GCRA())
-		if err != nil {
-			t.Fatal(err)
-		}
+		rule, _ := newPair(t, l, limit.GCRA())
 		if err := reference.Use(l, limit.GCRA()); err != nil {
 			t.Fatal(err)
 		}
 		e := remote.Entry{Key: key, Rule: rule, Cost: 8_266_436}
-		s.expectEqual(t, e, epoch, reference.Decide(epoch, e.Cost))
+		s.check(t, e, epoch, reference.Decide(epoch, e.Cost))
 	}
 }
 
@@ -97,21 +70,13 @@ func (s suite) statedEmptyAfterAStep(t *testing.T) {
 	}
 	var reference model.Slots
 	e := remote.Entry{Key: s.newKey(), Rule: rule, Cost: 1}
-	s.expectEqual(t, e, epoch, reference.Acquire(epoch, h, 1))
+	s.check(t, e, epoch, reference.Acquire(epoch, h, 1))
 
 	const back = epoch - 1
 	none, some := e, e
 	none.Operation, none.Cost = lua.Slots, 0
 	some.Operation, some.Cost = lua.Slots, 4
-	replies, err := s.backend.Run(context.Background(), []remote.Entry{none, some}, back)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i, want := range []model.Outcome{reference.State(back, h, 0), reference.State(back, h, 4)} {
-		if got := outcome(replies[i]); got != want {
-			t.Fatalf("entry %d:\ngot   %+v\nmodel %+v", i, got, want)
-		}
-	}
+	s.checkAll(t, []remote.Entry{none, some}, back, []model.Outcome{reference.State(back, h, 0), reference.State(back, h, 4)})
 }
 
 // refundedHold checks what a log gives back for a hold whose units a refund has taken as the oldest ones: other units
@@ -120,14 +85,7 @@ func (s suite) refundedHold(t *testing.T) {
 	l := limit.Per(20, time.Minute)
 	for _, a := range []limit.Algorithm{limit.SlidingLog(), limit.SlidingLogZSet()} {
 		for refunded := int64(1); refunded <= 5; refunded++ {
-			rule, err := remote.NewRule(l, a)
-			if err != nil {
-				t.Fatal(err)
-			}
-			reference, err := model.New(l, a)
-			if err != nil {
-				t.Fatal(err)
-			}
+			rule, reference := newPair(t, l, a)
 			e := remote.Entry{Key: s.newKey(), Rule: rule}
 			hold, take, refund, settle, peek := e, e, e, e, e
 			hold.Operation, hold.Cost, hold.Hold = lua.Hold, 3, &remote.Hold{ID: 1, Life: time.Minute}
@@ -135,11 +93,11 @@ func (s suite) refundedHold(t *testing.T) {
 			refund.Operation, refund.Cost, refund.Charged, refund.Stamp = lua.Refund, refunded, 6, epoch+1
 			settle.Operation, settle.Hold = lua.Settle, hold.Hold
 			peek.Operation, peek.Cost = lua.Peek, 20
-			s.expectEqual(t, hold, epoch, reference.Hold(epoch, 3, false, model.HoldTerms{ID: 1, Life: 60_000_000}))
-			s.expectEqual(t, take, epoch+1, reference.Decide(epoch+1, 6))
-			s.expectEqual(t, refund, epoch+2, reference.Refund(epoch+2, epoch+1, 6, refunded))
-			s.expectEqual(t, settle, epoch+3, reference.Settle(epoch+3, 0, 1))
-			s.expectEqual(t, peek, epoch+4, reference.Peek(epoch+4, 20))
+			s.check(t, hold, epoch, reference.Hold(epoch, 3, false, model.HoldTerms{ID: 1, Life: 60_000_000}))
+			s.check(t, take, epoch+1, reference.Decide(epoch+1, 6))
+			s.check(t, refund, epoch+2, reference.Refund(epoch+2, epoch+1, 6, refunded))
+			s.check(t, settle, epoch+3, reference.Settle(epoch+3, 0, 1))
+			s.check(t, peek, epoch+4, reference.Peek(epoch+4, 20))
 		}
 	}
 }

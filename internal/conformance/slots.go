@@ -1,7 +1,6 @@
 package conformance
 
 import (
-	"fmt"
 	"time"
 
 	"pgregory.net/rapid"
@@ -37,7 +36,7 @@ func drawHolder(t *rapid.T) (model.Holder, *remote.Rule) {
 // draw draws the next entry; expect runs it through the model.
 func (s *slotsHistory) draw(t *rapid.T) (e remote.Entry, expect func(now int64) model.Outcome) {
 	h, rule := drawHolder(t)
-	units := rapid.OneOf(rapid.Int64Range(1, min(3, h.Quota)), rapid.Int64Range(1, h.Quota)).Draw(t, "units")
+	units := drawUnits(h.Quota).Draw(t, "units")
 	e = remote.Entry{Key: s.key, Rule: rule, Cost: units}
 	switch rapid.IntRange(0, 15).Draw(t, "operation") {
 	case 0, 1, 2, 3:
@@ -62,22 +61,11 @@ func (s *slotsHistory) draw(t *rapid.T) (e remote.Entry, expect func(now int64) 
 		}
 	case 12, 13:
 		e.Count = rapid.Int64Range(1, 12).Draw(t, "count")
-		return e, func(now int64) model.Outcome { return s.several(now, h, units, e.Count) }
+		return e, func(now int64) model.Outcome {
+			return several(e.Count, func() model.Outcome { return s.reference.Acquire(now, h, units) })
+		}
 	}
 	return e, func(now int64) model.Outcome { return s.reference.Acquire(now, h, units) }
-}
-
-// several returns the outcome of count acquisitions made one after another.
-func (s *slotsHistory) several(now int64, h model.Holder, units, count int64) model.Outcome {
-	all, granted := true, int64(0)
-	var last model.Outcome
-	for range count {
-		last = s.reference.Acquire(now, h, units)
-		all = all && last.Allowed
-		granted += last.Granted
-	}
-	last.Allowed, last.Granted = all, granted
-	return last
 }
 
 // slots checks that every field of every answer about held units equals the model's: in batches with several keys,
@@ -101,11 +89,7 @@ func (s suite) slots(t *rapid.T) {
 			entries[i], expect = h.draw(t)
 			expected[i] = expect(now)
 		}
-		for i, reply := range s.run(t, entries, now) {
-			if got := outcome(reply); got != expected[i] {
-				t.Fatalf("entry %d of %d, %s at %d:\ngot   %+v\nmodel %+v", i, len(entries), fmt.Sprintf("%+v", entries[i]), now, got, expected[i])
-			}
-			ends = expected[i].ResetAfter
-		}
+		s.checkAll(t, entries, now, expected)
+		ends = expected[len(expected)-1].ResetAfter
 	}
 }

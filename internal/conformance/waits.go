@@ -12,10 +12,7 @@ import (
 func (s suite) waits(t *rapid.T) {
 	a := drawAlgorithm.Draw(t, "algorithm")
 	l := drawLimit(a).Draw(t, "limit")
-	rule, err := remote.NewRule(l, a)
-	if err != nil {
-		t.Fatal(err)
-	}
+	rule, _ := newPair(t, l, a)
 	key, capacity := s.newKey(), a.Capacity(l)
 	now := epoch + rapid.Int64Range(0, 10*l.Window().Microseconds()).Draw(t, "start")
 	ask := func(operation int, at, cost int64) remote.Reply {
@@ -30,7 +27,7 @@ func (s suite) waits(t *rapid.T) {
 	}
 	for range rapid.IntRange(1, 20).Draw(t, "requests") {
 		now += max(0, drawGap(t, l.Window().Microseconds()))
-		cost := rapid.OneOf(rapid.Int64Range(1, min(3, capacity)), rapid.Int64Range(1, capacity)).Draw(t, "cost")
+		cost := drawUnits(capacity).Draw(t, "cost")
 		reply := ask(lua.Take, now, cost)
 		if reset := reply.ResetAfter.Microseconds(); reset > 0 {
 			exact("reset after", lua.Peek, reset, capacity, reply)
