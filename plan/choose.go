@@ -82,20 +82,8 @@ func Choose(l limit.Limit, n Need) (Plan, error) {
 // Met reports whether a candidate meets the need. The error comes from the method Wrong of the need's
 // [Traffic], or wraps [ErrInvalidNeed] if Wrong is stated without Traffic.
 func (n Need) Met(c Candidate) (bool, error) {
-	if budget := n.bytes(); budget > 0 && c.Full(n.NameBytes) > budget {
-		return false, nil
-	}
-	if !n.Above.allows(c.Above()) || !n.late().allows(c.Late()) {
-		return false, nil
-	}
-	if !n.Wrong.stated {
-		return true, nil
-	}
-	if n.Traffic == nil {
-		return false, n.Validate()
-	}
-	wrong, err := n.Traffic.Wrong(c)
-	return n.Wrong.allows(wrong), err
+	reason, err := n.fails(c)
+	return reason == "" && err == nil, err
 }
 
 func (n Need) cheaper(a, b Candidate) int {
@@ -127,7 +115,8 @@ func (n Need) passedOver(before []Candidate) string {
 		}
 		if !told[kind] {
 			told[kind] = true
-			reasons = append(reasons, fmt.Sprintf("%v %s", c, n.fails(c)))
+			reason, _ := n.fails(c)
+			reasons = append(reasons, fmt.Sprintf("%v %s", c, reason))
 		}
 	}
 	if reasons == nil {
@@ -137,22 +126,25 @@ func (n Need) passedOver(before []Candidate) string {
 }
 
 // fails returns the first respect in which a candidate does not meet the need, or "" if it meets the
-// need.
-func (n Need) fails(c Candidate) string {
+// need. The error is that of [Need.Met].
+func (n Need) fails(c Candidate) (reason string, err error) {
 	switch budget := n.bytes(); {
 	case budget > 0 && c.Full(n.NameBytes) > budget:
-		return fmt.Sprintf("with %d bytes", c.Full(n.NameBytes))
+		return fmt.Sprintf("with %d bytes", c.Full(n.NameBytes)), nil
 	case !n.Above.allows(c.Above()):
-		return fmt.Sprintf("which can go %s above", percent(c.Above()))
+		return fmt.Sprintf("which can go %s above", percent(c.Above())), nil
 	case !n.late().allows(c.Late()):
-		return fmt.Sprintf("which is up to %s late", percent(c.Late()))
-	case n.Wrong.stated:
-		wrong, err := n.Traffic.Wrong(c)
-		if err == nil && !n.Wrong.allows(wrong) {
-			return fmt.Sprintf("which decides %s wrongly", percent(wrong))
-		}
+		return fmt.Sprintf("which is up to %s late", percent(c.Late())), nil
+	case !n.Wrong.stated:
+		return "", nil
+	case n.Traffic == nil:
+		return "", n.Validate()
 	}
-	return ""
+	wrong, err := n.Traffic.Wrong(c)
+	if err == nil && !n.Wrong.allows(wrong) {
+		reason = fmt.Sprintf("which decides %s wrongly", percent(wrong))
+	}
+	return reason, err
 }
 
 // unmet returns the error for the case that no candidate meets the need. For each stated requirement it
@@ -168,7 +160,7 @@ func (n Need) unmet(l limit.Limit, all []Candidate) error {
 	told := make(map[Candidate]bool)
 	best := func(what, failing string, of func(Candidate) float64, show func(Candidate) string) { // failing: how fails begins for this requirement
 		c := slices.MinFunc(all, func(a, b Candidate) int { return cmp.Or(cmp.Compare(of(a), of(b)), nearer(a, b)) })
-		reason := n.fails(c)
+		reason, _ := n.fails(c)
 		if reason == "" {
 			return
 		}
