@@ -2,7 +2,9 @@ package rulesfile
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -49,11 +51,12 @@ func parse(text []byte, p *problems) ast.Node {
 		p.addf(placeOf(t), "lists or fields are nested more than %d deep", maxDepth)
 		return nil
 	}
-	if t := tooMany(tokens); t != nil {
+	field, entry := beyond(maxFields, tokens, token.MappingValueType), beyond(maxFields, tokens, token.CollectEntryType, token.SequenceEntryType)
+	if t := cmp.Or(field, entry); t != nil {
 		p.addf(placeOf(t), "the file has more than %d fields or entries; keep a longer list of keys and their plans in the program", maxFields)
 		return nil
 	}
-	if t := tooManyMarks(tokens); t != nil {
+	if t := beyond(maxMarks, tokens, token.DocumentHeaderType, token.DocumentEndType); t != nil {
 		p.addf(placeOf(t), "the file has more than %d lines of --- or ...; a rules file must be a single document", maxMarks)
 		return nil
 	}
@@ -174,31 +177,13 @@ func tooDeep(tokens token.Tokens) *token.Token {
 	return nil
 }
 
-// tooMany returns the first field or entry beyond maxFields.
-func tooMany(tokens token.Tokens) *token.Token {
-	fields, entries := 0, 0
+// beyond returns the first token of the given types after the number of them that is allowed.
+func beyond(allowed int, tokens token.Tokens, types ...token.Type) *token.Token {
 	for _, t := range tokens {
-		switch t.Type {
-		case token.MappingValueType:
-			fields++
-		case token.CollectEntryType, token.SequenceEntryType:
-			entries++
+		if slices.Contains(types, t.Type) {
+			allowed--
 		}
-		if fields > maxFields || entries > maxFields {
-			return t
-		}
-	}
-	return nil
-}
-
-// tooManyMarks returns the first beginning or end of a document beyond maxMarks.
-func tooManyMarks(tokens token.Tokens) *token.Token {
-	marks := 0
-	for _, t := range tokens {
-		if t.Type == token.DocumentHeaderType || t.Type == token.DocumentEndType {
-			marks++
-		}
-		if marks > maxMarks {
+		if allowed < 0 {
 			return t
 		}
 	}
