@@ -7,8 +7,8 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// current returns a copy of the key's units, counted at t under the rule in force.
-func (k *key) current(t int64) tally {
+// current returns a copy of the key's units, counted under the rule in force.
+func (k *key) current() tally {
 	quota, window, burst := k.limit.Quota(), k.limit.Window().Microseconds(), k.limit.Burst()
 	fresh, _ := newTally(k.algorithm, k.limit) // Use has checked that there is no error
 	if !k.clock.used {

@@ -40,7 +40,7 @@ func (k *key) GiveBack(now int64) {
 // endHolds gives back the units of holds that have ended by t and are to be given back at their end. Holds that
 // ended long ago are forgotten. If there is no room for more, all holds that have ended are forgotten.
 func (k *key) endHolds(t int64, full bool) {
-	units, changed := k.current(t), false
+	units, changed := k.current(), false
 	kept := make([]hold, 0, len(k.holds))
 	for _, h := range k.holds {
 		if h.givesBack && h.ends <= t {
@@ -110,7 +110,7 @@ func (k *key) Settle(now, used int64, id uint64) Outcome {
 		k.holds = slices.Delete(slices.Clone(k.holds), i, i+1)
 	}
 	out := Outcome{Allowed: found}
-	units, changed := k.current(t), false
+	units, changed := k.current(), false
 	switch {
 	case !found:
 	case used < h.units:
@@ -119,8 +119,7 @@ func (k *key) Settle(now, used int64, id uint64) Outcome {
 		}
 	case used > h.units:
 		if out.Granted, changed = units.chargePast(t, []Past{{Units: used - h.units}}); changed {
-			k.units = units
-			k.clock.charged(t)
+			k.charged(units, t)
 		}
 	}
 	return k.tell(now, out)
@@ -141,7 +140,7 @@ func (k *key) Extend(now int64, terms HoldTerms) Outcome {
 // tell adds the state of the key to an outcome.
 func (k *key) tell(now int64, out Outcome) Outcome {
 	t := k.clock.read(now)
-	units := k.current(t)
+	units := k.current()
 	out.Stamp, out.Remaining, out.ResetAfter = t, units.free(t), units.reset(t)
 	return out
 }

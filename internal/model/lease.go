@@ -20,7 +20,7 @@ const (
 
 func (k *key) Lease(now, wanted int64, terms Terms) Outcome {
 	t := k.clock.read(now)
-	units := k.current(t)
+	units := k.current()
 	var others []lease
 	out, changed := int64(0), false
 	for _, l := range k.leases {
@@ -38,7 +38,7 @@ func (k *key) Lease(now, wanted int64, terms Terms) Outcome {
 		out += l.units
 	}
 
-	outcome := Outcome{Allowed: true, Stamp: t}
+	outcome := Outcome{Allowed: true}
 	share := (max(0, terms.Most-out) + 1) / 2
 	spare := max(0, units.free(t)-terms.Reserve) / 2
 	granted := min(wanted, share, spare)
@@ -48,8 +48,7 @@ func (k *key) Lease(now, wanted int64, terms Terms) Outcome {
 			outcome.Life = min(outcome.Life, f.untilEnd(t))
 		}
 		units.charge(t, granted)
-		k.units = units
-		k.clock.charged(t)
+		k.charged(units, t)
 		others = append(others, lease{terms.ID, t + outcome.Life, granted})
 		changed = true
 	}
@@ -57,7 +56,5 @@ func (k *key) Lease(now, wanted int64, terms Terms) Outcome {
 	if changed {
 		k.leases = others
 	}
-	outcome.Remaining = units.free(t)
-	outcome.ResetAfter = units.reset(t)
-	return outcome
+	return k.tell(now, outcome)
 }

@@ -194,15 +194,14 @@ func (k *key) Peek(now, cost int64) Outcome {
 // computes from the number of free ones.
 func (k *key) decide(now, needed int64, charge func(free int64) int64, commit bool) Outcome {
 	t := k.clock.read(now)
-	units := k.current(t)
+	units := k.current()
 	free := units.free(t)
 	out := Outcome{Allowed: needed >= 1 && needed <= free, Stamp: t}
 	switch {
 	case out.Allowed && commit:
 		out.Granted = charge(free)
 		units.charge(t, out.Granted)
-		k.units = units
-		k.clock.charged(t)
+		k.charged(units, t)
 		free = units.free(t)
 	case !out.Allowed && needed >= 1 && needed <= k.algorithm.Capacity(k.limit):
 		out.RetryAfter = units.wait(t, needed)
@@ -215,41 +214,36 @@ func (k *key) decide(now, needed int64, charge func(free int64) int64, commit bo
 
 func (k *key) Refund(now, stamp, charged, amount int64) Outcome {
 	t := k.clock.read(now)
-	units := k.current(t)
-	out := Outcome{Allowed: true, Stamp: t}
-	var changed bool
+	units, changed := k.current(), false
+	out := Outcome{Allowed: true}
 	if k.clock.used && stamp <= k.clock.newest { // otherwise the key no longer knows the charge
 		out.Granted, changed = units.refund(t, stamp, charged, amount)
 	}
 	if changed {
-		k.units = units
-		if empty(units, k.clock.newest) {
-			k.vanish()
-			return k.tell(now, out)
-		}
+		k.give(units)
 	}
-	out.Remaining = units.free(t)
-	out.ResetAfter = units.reset(t)
-	return out
+	return k.tell(now, out)
 }
 
 func (k *key) Charge(now int64, marker string, sequence int64, past []Past) Outcome {
 	t := k.clock.read(now)
-	units := k.current(t)
-	out := Outcome{Allowed: true, Stamp: t}
+	units, changed := k.current(), false
+	out := Outcome{Allowed: true}
 	if sequence > k.sequences[marker] {
 		k.sequences[marker] = sequence
 		past = slices.Clone(past)
 		slices.SortStableFunc(past, func(a, b Past) int { return cmp.Compare(a.Age, b.Age) })
-		var changed bool
 		if out.Granted, changed = units.chargePast(t, past); changed {
-			k.units = units
-			k.clock.charged(t)
+			k.charged(units, t)
 		}
 	}
-	out.Remaining = units.free(t)
-	out.ResetAfter = units.reset(t)
-	return out
+	return k.tell(now, out)
+}
+
+// charged stores the units after a charge at t.
+func (k *key) charged(units tally, t int64) {
+	k.units = units
+	k.clock.charged(t)
 }
 
 func (k *key) Forget(now int64) Outcome {

@@ -125,7 +125,7 @@ func TestRefundsFreeNoMoreThanWasCharged(t *testing.T) {
 
 func (b *books) checkFree(t *rapid.T, now int64) {
 	net := b.net()
-	free, want := b.m.current(now).free(now), freeByDefinition(b.s, net, now)
+	free, want := b.m.current().free(now), freeByDefinition(b.s, net, now)
 	_, isGCRA := b.m.units.(*gcra)
 	_, isLog := b.m.units.(*slidingLog)
 	if free > want || free < want && !isGCRA && !isLog {
