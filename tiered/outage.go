@@ -67,20 +67,22 @@ func (l *Limiter) newShards() *outage.Shards {
 		Instance: instance, Ledger: l.ledger,
 		Connect: func(s *outage.Shard, assumed int) (outage.Decider, outage.Membership) {
 			b := remote.NewBatcher(l.script, l.batching, remote.Hooks{
-				Begin: s.Breaker.Begin, Now: l.now, Trip: s.TripEnded, Shard: s.Index(),
+				Begin: s.Breaker.Begin, Now: l.now, Shard: s.Index(),
+				Trip: func(calls int, took time.Duration, err error) {
+					l.metrics.trip(calls, took, err)
+					s.TripEnded(took, err)
+				},
 			})
 			return b, remote.NewFleet(b, l.keys, instance, outage.FleetTTL, assumed)
 		},
-		Hint:       func(err error) string { return tlsHint(l.client, err) },
-		Explain:    l.explain,
-		Met:        l.met,
-		Heartbeat:  l.script.Rest,
-		Changed:    l.config.onStateChange,
-		Turned:     l.slots.wake.Send,
-		Forgotten:  l.doubtSlots,
-		Unreadable: l.warnUnreadable,
-		Trip:       l.metrics.trip,
-		Log:        l.log,
+		Hint:      func(err error) string { return tlsHint(l.client, err) },
+		Explain:   l.explain,
+		Met:       l.met,
+		Heartbeat: l.script.Rest,
+		Changed:   l.config.onStateChange,
+		Turned:    l.slots.wake.Send,
+		Forgotten: l.doubtSlots,
+		Log:       l.log,
 	}
 	if node, ok := l.client.(*redis.Client); ok {
 		c.Address = node.Options().Addr
@@ -118,11 +120,7 @@ func (r *Rule) inOutageOf(key *callKey) outage.Question {
 // errors are returned to the caller.
 func (l *Limiter) outage(err error) bool {
 	if errors.Is(err, remote.ErrUnreadable) {
-		l.warnUnreadable(err)
+		l.shards.Unreadable(err)
 	}
 	return !errors.Is(err, limit.ErrClosed) && !remote.IsCallers(err)
-}
-
-func (l *Limiter) warnUnreadable(err error) {
-	l.log.Warn("unreadable", "a key in Redis cannot be read; the outage policy decides for it", "error", err)
 }

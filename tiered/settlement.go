@@ -66,7 +66,7 @@ func (l *Limiter) send(ctx context.Context, s *settlement) bool {
 	})
 	switch {
 	case errors.Is(err, remote.ErrUnreadable):
-		l.warnUnreadable(err)
+		l.shards.Unreadable(err)
 		s.rule.counters.holds.lost.Add(1)
 		l.record(s)
 		return true

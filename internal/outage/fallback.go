@@ -63,6 +63,11 @@ func (s *Shard) TierWithout(err error) limit.Tier {
 	return limit.TierFallback
 }
 
+// Unreadable logs that a key in Redis cannot be read, so it can be neither decided nor charged there.
+func (l *Shards) Unreadable(err error) {
+	l.Log.Warn("unreadable", "a key in Redis cannot be read; the outage policy decides for it", "error", err)
+}
+
 // MayBeCharged reports whether Redis may have charged a decision that ended with an error.
 func MayBeCharged(err error) bool {
 	return !errors.Is(err, breaker.ErrOpen) && remote.MayHaveRun(err)

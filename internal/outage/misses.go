@@ -90,8 +90,7 @@ type silence struct {
 }
 
 // TripEnded is called for each trip, before its callers get their answers.
-func (s *Shard) TripEnded(callers int, took time.Duration, err error) {
-	s.all.Trip(callers, took, err)
+func (s *Shard) TripEnded(took time.Duration, err error) {
 	if err != nil {
 		s.Failed(err)
 	}

@@ -61,12 +61,8 @@ type Config struct {
 	// called when a shard's Redis has lost its data.
 	Turned    func()
 	Forgotten func(*Shard)
-	// Unreadable is called if a key in Redis cannot be read, and therefore cannot be charged.
-	Unreadable func(error)
 
-	// Trip is called after each trip, with the number of callers that it carried.
-	Trip func(callers int, took time.Duration, err error)
-	Log  Log
+	Log Log
 }
 
 // Decider decides entries in Redis. It is implemented by [remote.Batcher].

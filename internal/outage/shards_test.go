@@ -139,7 +139,7 @@ func newShards(t *testing.T, nodes int) *testShards {
 	var background sync.WaitGroup
 	c := Config{
 		Context: ctx, Go: background.Go, Now: l.now.Load, ColdStart: ledger.ColdStart{Born: l.now.Load()}, Deadline: 50 * time.Millisecond, Assumed: 10,
-		Instance: "a", Ledger: ledger.New[*Rule](4096), Trip: func(int, time.Duration, error) {}, Log: noLog{}, Unreadable: func(error) {},
+		Instance: "a", Ledger: ledger.New[*Rule](4096), Log: noLog{},
 		Explain: func(err error) error { return err }, Hint: func(error) string { return "" },
 		Met: func(*Shard) {}, Heartbeat: func() {}, Turned: func() {}, Forgotten: func(*Shard) {},
 		Connect: func(*Shard, int) (Decider, Membership) {

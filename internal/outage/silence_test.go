@@ -18,7 +18,7 @@ func TestLaw11SharesAreAsOfTheSilence(t *testing.T) {
 	if o := s.Outage(); o.Number != 0 {
 		t.Fatalf("an outage before any: %+v", o)
 	}
-	fails := func(took time.Duration) { s.TripEnded(1, took, remote.ErrNoAnswer) }
+	fails := func(took time.Duration) { s.TripEnded(took, remote.ErrNoAnswer) }
 	const took = 50 * time.Millisecond
 	before := l.Now()
 	fails(took)
@@ -30,7 +30,7 @@ func TestLaw11SharesAreAsOfTheSilence(t *testing.T) {
 	if o := s.Outage(); o != first {
 		t.Errorf("the second one moves it: %+v, was %+v", o, first)
 	}
-	s.TripEnded(1, took, nil)
+	s.TripEnded(took, nil)
 	if o := s.Outage(); o.Number != 0 {
 		t.Errorf("after an answer: %+v", o)
 	}
@@ -45,7 +45,7 @@ func TestLaw11SharesAreAsOfTheSilence(t *testing.T) {
 		t.Errorf("the breaker opens: %+v, Redis was silent since %+v", o, second)
 	}
 	s.update(func(e *incident) { e.isBack(l.Now()) })
-	s.TripEnded(1, took, nil)
+	s.TripEnded(took, nil)
 	if o := s.Outage(); o.Number != second.Number {
 		t.Errorf("shares are fixed for as long as the outage settles: %+v, was %+v", o, second)
 	}
@@ -69,7 +69,7 @@ func TestLaw11NothingIsAddedBetweenSilenceAndOutage(t *testing.T) {
 	for i := range int64(40) {
 		s.Learned(question(r, "k", 1), &remote.Reply{Granted: 1, Remaining: 99 - i})
 	}
-	s.TripEnded(1, 0, remote.ErrNoAnswer)
+	s.TripEnded(0, remote.ErrNoAnswer)
 	granted := func() (units int) {
 		for range 200 {
 			units += int(without(s, question(r, "k", 1), l.Now(), remote.ErrNoAnswer).Granted)
@@ -94,7 +94,7 @@ func TestSharesOfAProcessThatBeganWithoutRedis(t *testing.T) {
 		t.Errorf("while Redis decides: %+v", o)
 	}
 	l.now.Add(int64(time.Second))
-	s.TripEnded(1, time.Millisecond, errLost)
+	s.TripEnded(time.Millisecond, errLost)
 	silent := s.Outage()
 	if want := (ledger.Outage{Number: 1, Cut: l.Now() - int64(time.Millisecond), Fleet: 3, ColdStart: &l.ColdStart}); silent != want {
 		t.Errorf("in a silence: %+v, want %+v", silent, want)
@@ -123,9 +123,9 @@ func TestLaw11RulesThatStoppedSettlingHaveNewShares(t *testing.T) {
 	number := func(window time.Duration) uint32 { return s.OutageOf("r", window).Number }
 	loseAgain := func(after time.Duration) uint32 {
 		s.update(func(e *incident) { e.isBack(l.Now()) })
-		s.TripEnded(1, 0, nil)
+		s.TripEnded(0, nil)
 		l.now.Add(int64(after))
-		s.TripEnded(1, 0, remote.ErrNoAnswer)
+		s.TripEnded(0, remote.ErrNoAnswer)
 		silent := number(after)
 		s.lost(l.Now())
 		if now := s.OutageOf("r", after); now.Number != silent || now.Number == first.Number || now.Cut <= first.Cut {
@@ -146,7 +146,7 @@ func TestLaw11RulesThatStoppedSettlingHaveNewShares(t *testing.T) {
 	}
 	// It is the same if Redis is not lost, but loses its data again.
 	s.update(func(e *incident) { e.isBack(l.Now()) })
-	s.TripEnded(1, 0, nil)
+	s.TripEnded(0, nil)
 	l.now.Add(int64(time.Hour))
 	before := s.Outage()
 	s.forgot(0)
