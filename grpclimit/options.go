@@ -103,10 +103,7 @@ func RuleForKey(choose func(key string) *tiered.Rule) LimitOption {
 // [RuleForKey] chooses a rule with a limit of [limit.Concurrent], messages take nothing: the stream
 // holds its units from its opening to its end.
 func PerMessage() LimitOption {
-	return func(l *rateLimit) error {
-		l.perMessage = true
-		return nil
-	}
+	return option.Always(func(l *rateLimit) { l.perMessage = true })
 }
 
 // Logger sets the logger for mistakes (see [OnError]), and for corrections of [Settle] and

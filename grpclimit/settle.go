@@ -53,10 +53,7 @@ func Settle(actual func(ctx context.Context, method string, result Result) int64
 // handler does not call SetCost, the reservation stays charged. A limit can have either HandlerCost or
 // Settle.
 func HandlerCost() LimitOption {
-	return func(l *rateLimit) error {
-		l.ByHandler = true
-		return nil
-	}
+	return option.Always(func(l *rateLimit) { l.ByHandler = true })
 }
 
 // SetCost sets the units that the call of this context used, for its limits with [HandlerCost]. The

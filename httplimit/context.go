@@ -5,15 +5,13 @@ import (
 	"slices"
 
 	"github.com/tierlimit/tierlimit/internal/admission"
+	"github.com/tierlimit/tierlimit/internal/option"
 )
 
 // ForHandlers lets the handler read the decisions about its request with [Decisions]. It adds a
 // context to each request.
 func ForHandlers() Option {
-	return func(m *middleware) error {
-		m.inContext = true
-		return nil
-	}
+	return option.Always(func(m *middleware) { m.inContext = true })
 }
 
 // HandlerCost lets the handler set what the request used, with [SetCost]. The request's [Cost] is
@@ -21,10 +19,7 @@ func ForHandlers() Option {
 // the handler does not call SetCost, the reservation stays charged. A limit can have either HandlerCost
 // or Settle.
 func HandlerCost() LimitOption {
-	return func(l *rateLimit) error {
-		l.ByHandler = true
-		return nil
-	}
+	return option.Always(func(l *rateLimit) { l.ByHandler = true })
 }
 
 // Decisions returns the decisions about the request of this context, made by the limits of middlewares

@@ -56,10 +56,7 @@ type Option func(*Page) error
 // sample, at most a few thousand a second, takes a lock. Only one page of a limiter can have this
 // option.
 func HottestKeys() Option {
-	return func(p *Page) error {
-		p.hottest = newHottest(nil, time.Now)
-		return nil
-	}
+	return option.Always(func(p *Page) { p.hottest = newHottest(nil, time.Now) })
 }
 
 // HashKeys shows keys as the first 16 hexadecimal digits of HMAC-SHA-256 with the secret, which must
@@ -76,10 +73,7 @@ func HashKeys(secret []byte) Option {
 // been used (see tiered.Rule.Reset). Other sites cannot press the button: requests are refused if the
 // browser says that they come from another origin.
 func AllowReset() Option {
-	return func(p *Page) error {
-		p.allowReset = true
-		return nil
-	}
+	return option.Always(func(p *Page) { p.allowReset = true })
 }
 
 // Hosts sets names under which browsers may request the page, like limits.example.org, without scheme

@@ -53,10 +53,7 @@ func MeterProvider(provider metric.MeterProvider) Option {
 // the same provider, they must have different attributes. An attribute with the name of one of a metric's labels, such
 // as "rule" or "tier", does not appear on that metric.
 func Attributes(attributes ...attribute.KeyValue) Option {
-	return func(c *config) error {
-		c.attributes = append(c.attributes, attributes...)
-		return nil
-	}
+	return option.Always(func(c *config) { c.attributes = append(c.attributes, attributes...) })
 }
 
 // Register creates the instruments and observes them whenever a reader of the provider collects, until

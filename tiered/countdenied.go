@@ -22,10 +22,7 @@ import (
 // all-or-none calls ([Limiter.AllowAll]). A call that waits ([Rule.Wait]) is counted at each attempt, and
 // its cost must not exceed the limit.
 func CountDenied() RuleOption {
-	return func(c *ruleConfig) error {
-		c.countDenied = true
-		return nil
-	}
+	return option.Always(func(c *ruleConfig) { c.countDenied = true })
 }
 
 // mayCountDenied returns an error if the rule cannot count denied units.

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/tierlimit/tierlimit/internal/option"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/remote"
 )
@@ -26,10 +27,7 @@ import (
 //
 // Instances of a fleet may differ in this option; all of them charge the same counts.
 func DryRun() RuleOption {
-	return func(c *ruleConfig) error {
-		c.dryRun = true
-		return nil
-	}
+	return option.Always(func(c *ruleConfig) { c.dryRun = true })
 }
 
 // IsDryRun reports whether the rule is on a dry run and never denies; see [DryRun].

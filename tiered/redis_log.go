@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/tierlimit/tierlimit/internal/option"
 )
 
 // LogOfRedis sends go-redis's own log lines to a logger, at level WARN. It logs each kind of line at most
@@ -33,10 +35,7 @@ func LogOfRedis(logger *slog.Logger) {
 // logging.Disable), or wants go-redis's own lines on standard error. A logger that is set after the first
 // limiter was opened stays in any case.
 func KeepLogOfRedis() Option {
-	return func(c *config) error {
-		c.keepRedisLog = true
-		return nil
-	}
+	return option.Always(func(c *config) { c.keepRedisLog = true })
 }
 
 // redisLines receives go-redis's lines in this process, once Open has set it.

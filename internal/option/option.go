@@ -29,6 +29,9 @@ func Set[T any](set func(T), right bool, format string, args ...any) func(T) err
 	}
 }
 
+// Always returns an option that calls set, and is always valid.
+func Always[T any](set func(T)) func(T) error { return Set(set, true, "") }
+
 // Apply applies options in their order, up to the first that returns an error. A nil option is an error,
 // too.
 func Apply[T any, F ~func(T) error](to T, options []F) error {
