@@ -58,13 +58,17 @@ func run(ctx context.Context, args, environ []string, stdout, stderr io.Writer) 
 	to := flags.String("to", "127.0.0.1:8081", "`address` of the service that -try asks")
 	check := flags.String("check", "", "check the configuration files of a `directory`")
 	overlay := flags.String("overlay", "", "overlay `file` to merge with -check, as TIERLIMIT_OVERLAY is for a service")
+	// envoyproxy/ratelimit ignores its arguments, and some published manifests give it a -config.
+	ignored := flags.String("config", "", "has no effect, as in envoyproxy/ratelimit: RUNTIME_ROOT says where the configuration `file` is")
+	// envoyproxy/ratelimit's docker-compose files say "command: /bin/ratelimit", which arrives as an argument after
+	// the image's entry point.
+	if len(args) > 0 && path.Base(args[0]) == "ratelimit" {
+		args = args[1:]
+	}
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	// envoyproxy/ratelimit's docker-compose files say "command: /bin/ratelimit", which arrives as an argument after
-	// the image's entry point.
-	itself := flags.NArg() == 1 && path.Base(flags.Arg(0)) == "ratelimit"
-	if flags.NArg() > 0 && !itself {
+	if flags.NArg() > 0 {
 		return fmt.Errorf("unknown argument %q", flags.Arg(0))
 	}
 	switch {
@@ -76,19 +80,22 @@ func run(ctx context.Context, args, environ []string, stdout, stderr io.Writer) 
 		return fmt.Errorf("-hits is %d, must be at most %d", *hits, uint32(math.MaxUint32))
 	case *try != "":
 		return serve.Try(ctx, *to, *try, uint32(*hits), stdout)
+	case flags.NFlag() == 1 && *ignored != "":
+		return serveUntil(ctx, environ, stderr, "the flag -config has no effect: RUNTIME_ROOT, RUNTIME_SUBDIRECTORY and RUNTIME_APPDIRECTORY say where the configuration is")
 	case flags.NFlag() > 0: // such as -check "$DIR" without a DIR
 		return errors.New("flags are set, but neither -check nor -try says what to do; a service takes its settings from environment variables")
 	}
 	return serveUntil(ctx, environ, stderr)
 }
 
-func serveUntil(ctx context.Context, environ []string, stderr io.Writer) error {
+// serveUntil runs a service until ctx ends. The given warnings are logged at its start.
+func serveUntil(ctx context.Context, environ []string, stderr io.Writer, more ...string) error {
 	settings, warnings, err := serve.FromEnvironment(environ)
 	if err != nil {
 		return err
 	}
 	log := newLog(&settings, stderr)
-	for _, warning := range warnings {
+	for _, warning := range append(more, warnings...) {
 		log.Warn(warning)
 	}
 	if os.Getenv("GOGC") == "" {

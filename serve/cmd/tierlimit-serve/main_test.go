@@ -30,8 +30,11 @@ func TestFlags(t *testing.T) {
 		"-check=/nowhere":                    "/nowhere",
 		"-chekc=dir":                         "flag provided but not defined",
 		"config":                             `unknown argument "config"`,
-		"/bin/ratelimit x":                   `unknown argument "/bin/ratelimit"`,
+		"/bin/ratelimit x":                   `unknown argument "x"`,
+		"-config=f -hits=5":                  "neither -check nor -try",
 		"/bin/ratelimit":                     "PORT is", // as in docker-compose files: it serves
+		"/bin/ratelimit -config f":           "PORT is", // as in manifests that pass a flag that the original ignores
+		"-config f":                          "PORT is",
 		"":                                   "PORT is",
 	} {
 		err := run(ended, strings.Fields(args), []string{"PORT=x"}, io.Discard, io.Discard)
