@@ -1,11 +1,14 @@
 package serve
 
 import (
+	"context"
 	"net/http"
 	"sync"
 
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/health"
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
+	"google.golang.org/grpc/status"
 )
 
 // healthName is the name of the service in grpc.health.v1.
@@ -18,12 +21,16 @@ const firstConfig = "first config"
 type healthState struct {
 	grpc *health.Server
 
+	watchable  context.Context // ends when watches have to end
+	endWatches context.CancelFunc
+
 	mu     sync.Mutex      // guards broken
 	broken map[string]bool // by name of the part
 }
 
 func newHealth(broken ...string) *healthState {
 	h := &healthState{grpc: health.NewServer(), broken: make(map[string]bool)}
+	h.watchable, h.endWatches = context.WithCancel(context.Background())
 	for _, part := range broken {
 		h.broken[part] = true
 	}
@@ -92,3 +99,31 @@ func (h *healthState) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	}
 	_, _ = w.Write([]byte("OK"))
 }
+
+// watchedHealth is a health server whose watches end with the service. Otherwise a client that watches would hold up
+// the end for as long as a call may take.
+type watchedHealth struct {
+	*health.Server
+	of *healthState
+}
+
+// Watch implements [healthv1.HealthServer].
+func (w watchedHealth) Watch(request *healthv1.HealthCheckRequest, stream healthv1.Health_WatchServer) error {
+	ctx, cancel := context.WithCancel(stream.Context())
+	defer cancel()
+	defer context.AfterFunc(w.of.watchable, cancel)()
+	err := w.Server.Watch(request, watchStream{stream, ctx})
+	if w.of.watchable.Err() != nil {
+		return status.Error(codes.Unavailable, "the service ends")
+	}
+	return err
+}
+
+// watchStream is the stream of a watch, with a context that ends with the service.
+type watchStream struct {
+	healthv1.Health_WatchServer
+	ctx context.Context
+}
+
+// Context returns the context that ends the watch.
+func (s watchStream) Context() context.Context { return s.ctx }

@@ -66,8 +66,8 @@ type Server struct {
 }
 
 // endWithin is how long requests in flight may take when the server ends, and greetWithin is how much of that time
-// handshakes may take: clients are told to go elsewhere only after the handshakes are done. After everything else has
-// ended, Close waits at most readWithin for a configuration that is being read.
+// handshakes and watches of the health may take: clients are told to go elsewhere only after the handshakes are done.
+// After everything else has ended, Close waits at most readWithin for a configuration that is being read.
 const (
 	endWithin   = 10 * time.Second
 	greetWithin = time.Second
@@ -312,7 +312,7 @@ func (s *Server) serveGRPC() error {
 	}
 	s.grpc = grpc.NewServer(options...)
 	ratelimitv3.RegisterRateLimitServiceServer(s.grpc, s.service)
-	healthv1.RegisterHealthServer(s.grpc, s.health.grpc)
+	healthv1.RegisterHealthServer(s.grpc, watchedHealth{s.health.grpc, s.health})
 	network, address := "tcp", s.settings.GRPC
 	if s.settings.GRPCSocket != "" {
 		network, address = "unix", s.settings.GRPCSocket
@@ -493,8 +493,10 @@ func (s *Server) Close() {
 			if s.greeting != nil {
 				s.greeting.end()
 			}
+			told := time.AfterFunc(greetWithin, s.health.endWatches) // by then clients know that the service is not healthy
 			late := time.AfterFunc(endWithin, s.grpc.Stop)
 			s.grpc.GracefulStop()
+			told.Stop()
 			late.Stop()
 		}
 		// Up to this point /healthcheck has answered that the service is not healthy. Requests over HTTP get the rest

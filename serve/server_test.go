@@ -125,14 +125,51 @@ func TestCloseIsBounded(t *testing.T) {
 	connection, err := grpc.NewClient(server.Addr("grpc").String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	must(t, err)
 	defer connection.Close()
-	watching, err := healthv1.NewHealthClient(connection).Watch(t.Context(), &healthv1.HealthCheckRequest{Service: healthName})
-	must(t, err)
-	_, err = watching.Recv()
-	must(t, err)
+	unfinished(t, connection)
 	began := time.Now()
 	server.Close()
 	if took := time.Since(began); took > endWithin*3/2 { // waiting for one after the other takes twice as long
 		t.Errorf("it took %v", took)
+	}
+}
+
+// unfinished begins a call whose request is never sent, so the server cannot answer it.
+func unfinished(t *testing.T, connection *grpc.ClientConn) {
+	t.Helper()
+	_, err := connection.NewStream(t.Context(), &grpc.StreamDesc{ClientStreams: true}, ratelimitv3.RateLimitService_ShouldRateLimit_FullMethodName)
+	must(t, err)
+	// The calls of a connection arrive in order, so the server has received that one when it answers this one.
+	_, err = healthv1.NewHealthClient(connection).Check(t.Context(), &healthv1.HealthCheckRequest{})
+	must(t, err)
+}
+
+// Clients that watch the health over gRPC learn that the service ends, and do not delay the end.
+func TestWatchesOfHealthDoNotDelayTheEnd(t *testing.T) {
+	t.Parallel()
+	server := start(t, shop)
+	connection, err := grpc.NewClient(server.Addr("grpc").String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
+	must(t, err)
+	defer connection.Close()
+	watch := func(name string) healthv1.Health_WatchClient {
+		watching, err := healthv1.NewHealthClient(connection).Watch(t.Context(), &healthv1.HealthCheckRequest{Service: name})
+		must(t, err)
+		_, err = watching.Recv()
+		must(t, err)
+		return watching
+	}
+	service, whole := watch(healthName), watch("")
+	began := time.Now()
+	server.Close()
+	if took := time.Since(began); took > endWithin/2 {
+		t.Errorf("it took %v", took)
+	}
+	if health, err := service.Recv(); err != nil || health.GetStatus() != healthv1.HealthCheckResponse_NOT_SERVING {
+		t.Error(health, err)
+	}
+	for _, watching := range []healthv1.Health_WatchClient{service, whole} {
+		if health, err := watching.Recv(); status.Code(err) != codes.Unavailable {
+			t.Error(health, err)
+		}
 	}
 }
 
@@ -401,6 +438,7 @@ func TestHealthAtTheEnd(t *testing.T) {
 		}
 	}
 	next(healthv1.HealthCheckResponse_SERVING)
+	unfinished(t, connection) // holds up the end until the connection is closed
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
