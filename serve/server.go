@@ -112,7 +112,7 @@ func (s *Server) start(ctx context.Context) error {
 		Headers: s.settings.Headers, LimitHeader: s.settings.LimitHeader,
 		RemainingHeader: s.settings.RemainingHeader, ResetHeader: s.settings.ResetHeader,
 		DynamicMetadata: s.settings.DynamicMetadata, RememberDenials: s.settings.RememberDenials,
-		ChargeSeparately: s.settings.ChargeSeparately, Within: s.settings.within(),
+		ChargeSeparately: s.settings.ChargeSeparately, Within: s.settings.within(), Log: s.log,
 	})
 	s.service.WarmUp()
 	var err error

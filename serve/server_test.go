@@ -1098,6 +1098,38 @@ func TestVariablesOfLogs(t *testing.T) {
 	}
 }
 
+// At the level debug, each request is logged with the limits that apply and its answer, and at other levels none is.
+func TestRequestsInLogs(t *testing.T) {
+	for _, level := range []slog.Level{slog.LevelDebug, slog.LevelInfo} {
+		s, _, err := FromEnvironment([]string{
+			"HOST=127.0.0.1", "GRPC_HOST=127.0.0.1", "DEBUG_HOST=127.0.0.1", "PORT=0", "GRPC_PORT=0", "DEBUG_PORT=0",
+			"USE_PROMETHEUS=false", "USE_STATSD=false", "RUNTIME_ROOT=" + configDir(t, shop),
+		})
+		must(t, err)
+		logged := make(lines, 1000)
+		server, err := Start(t.Context(), s, slog.New(slog.NewTextHandler(logged, &slog.HandlerOptions{Level: level})))
+		must(t, err)
+		request := asking("shop zero=anna nothing=b free=c user=d")
+		request.Descriptors[3].Limit = &commonv3.RateLimitDescriptor_RateLimitOverride{RequestsPerUnit: 7, Unit: typev3.RateLimitUnit_DAY}
+		ask(t, server.client(t), request)
+		ask(t, server.client(t), asking("shop"))
+		server.Close()
+		var all []string
+		for len(logged) > 0 {
+			if line := <-logged; strings.Contains(line, "msg=request") {
+				all = append(all, line)
+			}
+		}
+		switch {
+		case level != slog.LevelDebug && len(all) == 0:
+		case level == slog.LevelDebug && len(all) == 2 && strings.Contains(all[0], "anna") && strings.Contains(all[0], "OVER_LIMIT") &&
+			strings.Contains(all[0], `limits="[shop.zero none unlimited its own]"`) && strings.Contains(all[1], "the request has no descriptors"):
+		default:
+			t.Errorf("%v: %q", level, all)
+		}
+	}
+}
+
 // The address of Redis is shown without passwords, even if it cannot be parsed.
 func TestRedisSettings(t *testing.T) {
 	for url, want := range map[string]string{

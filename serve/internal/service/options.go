@@ -1,6 +1,9 @@
 package service
 
-import "time"
+import (
+	"log/slog"
+	"time"
+)
 
 // Options are the settings of a service. Those that envoyproxy/ratelimit has too mean the same as
 // there.
@@ -24,6 +27,8 @@ type Options struct {
 	// Within is how long all trips of a request to Redis may take together, which is the limiters' deadline. It must
 	// be set.
 	Within time.Duration
+	// Log gets every request with its answer, if its level is debug. If it is nil, nothing is logged.
+	Log *slog.Logger
 	// Now returns the current time. If it is nil, the system clock is used.
 	Now func() time.Time
 }

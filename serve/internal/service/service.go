@@ -75,6 +75,9 @@ func (s *Service) decideAndCount(request *ratelimitv3.RateLimitRequest, began ti
 	response, err := s.decide(request, began)
 	if err != nil {
 		s.stats.ServiceError.Add(1)
+		if s.logged() {
+			s.options.Log.Debug("request", "asked", oneLine(request), "error", err)
+		}
 		return nil, err
 	}
 	return response, nil
@@ -99,7 +102,11 @@ func (s *Service) decide(request *ratelimitv3.RateLimitRequest, began time.Time)
 		return nil, status.Error(codes.Unavailable, err.Error())
 	}
 	s.compareClocks(asked)
-	return s.answer(request, asked), nil
+	response := s.answer(request, asked)
+	if s.logged() {
+		s.options.Log.Debug("request", "asked", oneLine(request), "limits", paths(asked), "answer", oneLine(response))
+	}
+	return response, nil
 }
 
 // mistake returns an error for a caller's mistake. Errors of envoyproxy/ratelimit have no code of their own, so gRPC
