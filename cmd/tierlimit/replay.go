@@ -299,7 +299,7 @@ func loadTrace(ctx context.Context, f logFlags, stdin io.Reader, stderr io.Write
 		return nil, fmt.Errorf("reading %s: %w", fileName(name), err)
 	}
 	if n := reader.BadLines(); n > 0 {
-		fmt.Fprintf(stderr, "%s: left out %d of %s, whose format is not known; the first:\n", fileName(name), n, page.Count(reader.Lines(), reader.Unit()))
+		fmt.Fprintf(stderr, "%s: left out %d of %s, which cannot be read as requests; the first:\n", fileName(name), n, page.Count(reader.Lines(), reader.Unit()))
 		for _, bad := range reader.FirstBad() {
 			fmt.Fprintf(stderr, "  %s\n", bad)
 		}

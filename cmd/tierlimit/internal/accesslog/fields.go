@@ -2,6 +2,7 @@ package accesslog
 
 import (
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 )
@@ -11,11 +12,11 @@ import (
 // Envoy, Linkerd, Amazon's gateways and tables, Cloudflare, Datadog, nginx's variables, and the W3C's format, which IIS and CloudFront
 // write. "host" comes last, because next to an address it is mostly the server's name.
 var (
-	timeNames = []string{"StartUTC", "time", "ts", "timestamp", "@timestamp", "start_time", "msec", "time_iso8601", "time_local", "datetime", "requestTimeEpoch", "requestTime", "EdgeStartTimestamp", "started_at", "timeStamp", "Timestamp", "_time", "@t", "date", "eventTime", "reqTimeSec"}
-	hostNames = []string{"remote_addr", "client_ip", "remote_ip", "ip", "ClientHost", "request.client_ip", "request.remote_ip", "downstream_remote_address", "httpRequest.remoteIp", "c-ip", "client.ip", "source.ip", "clientip", "clientIp", "ClientIP", "remoteAddr", "remoteIp", "remote", "properties.clientIp", "properties.clientIP", "req.remoteAddress", "request.remote_addr", "client", "client_addr", "sourceIp", "id.orig_h",
+	timeNames   = []string{"StartUTC", "time", "ts", "timestamp", "@timestamp", "start_time", "msec", "time_iso8601", "time_local", "datetime", "requestTimeEpoch", "requestTime", "EdgeStartTimestamp", "started_at", "timeStamp", "Timestamp", "_time", "@t", "date", "eventTime", "reqTimeSec"}
+	hostNames   = slices.Concat(clientNames, []string{"host"})
+	clientNames = []string{"remote_addr", "client_ip", "remote_ip", "ip", "ClientHost", "request.client_ip", "request.remote_ip", "downstream_remote_address", "httpRequest.remoteIp", "c-ip", "client.ip", "source.ip", "clientip", "clientIp", "ClientIP", "remoteAddr", "remoteIp", "remote", "properties.clientIp", "properties.clientIP", "req.remoteAddress", "request.remote_addr", "client", "client_addr", "sourceIp", "id.orig_h",
 		"remoteAddress", "callerIpAddress", "ClientIp", "src_ip", "client.address", "remote_address", "request.remote_address", "request.ip", "httpRequest.clientIp", "httpRequest.remoteIP",
-		"client.addr", "ip_address", "remote_host", "request_ip", "c_ip", "cliIP", "sourceIPAddress", "network.client.ip", "attributes.network.client.ip", "@network.client.ip",
-		"host"}
+		"client.addr", "ip_address", "remote_host", "request_ip", "c_ip", "cliIP", "sourceIPAddress", "network.client.ip", "attributes.network.client.ip", "@network.client.ip"}
 	forwardedNames = []string{"fwd", "x_forwarded_for", "http_x_forwarded_for", "x-forwarded-for"}
 	userNames      = []string{"user", "user_id", "remote_user", "ClientUsername", "cs-username", "user.name"}
 	methodNames    = []string{"method", "request_method", "RequestMethod", "request.method", "httpRequest.requestMethod", "httpRequest.httpMethod", "cs-method", "httpMethod"}
@@ -24,6 +25,8 @@ var (
 	statusNames = []string{"status", "response_code", "DownstreamStatus", "httpRequest.status", "sc-status"}
 	bytesNames  = []string{"bytes", "bytes_sent", "body_bytes_sent", "size", "DownstreamContentSize", "httpRequest.responseSize", "sc-bytes", "responseLength", "http.response.body.bytes", "EdgeResponseBytes", "properties.responseBytes", "properties.sentBytes", "response.size",
 		"response_bytes", "bytes_out", "bytes_written", "sent_bytes", "sc_bytes", "response_body_size"}
+	// messageNames are of a program's messages.
+	messageNames = []string{"msg", "message", "@message", "short_message", "textPayload", "@mt", "@m", "MessageTemplate", "level", "severity"}
 )
 
 // fields are the named values of a line: a JSON object, or columns below a header.
@@ -60,7 +63,18 @@ func (f fields) request() (Request, fault) {
 			return Request{}, fault{badCost, []byte(f.text("cost"))}
 		}
 	}
+	if f.text(messageNames...) != "" && !f.hasRequest(r) {
+		return Request{}, fault{what: noRequest}
+	}
 	return r, fault{}
+}
+
+// hasRequest reports whether fields have more of a request r than its time. Programs write messages into the
+// log of their requests. If those counted, they would all be requests of one key, "-", or of the machine on
+// which the program runs, which is "host" in a message.
+func (f fields) hasRequest(r Request) bool {
+	return r.Path != "" || r.Method != "" || r.User != "" || r.Cost != 0 || addressIn([]byte(r.Host)).IsValid() ||
+		f.text("key") != "" || f.text(clientNames...) != "" || f.text(forwardedNames...) != ""
 }
 
 // time returns the first of the times that can be read. A number that would be in the seventies is rather

@@ -62,6 +62,9 @@ func TestFormatsOfOthers(t *testing.T) {
 
 		"slog.TextHandler": {`time=2026-11-22T12:00:00.500Z level=INFO msg="a \"request\"" ip=10.0.0.1 method=GET path="/a?b" status=200 bytes=7`, half},
 
+		"slog without a handler":             {`2026/11/22 12:00:00.500000 INFO a request ip=10.0.0.1:4711 method=GET path="/a?b" status=200 bytes=7`, half},
+		"slog without a handler or a path":   {`2026/11/22 12:00:00 INFO request remote_addr=[2001:db8::1]:4711`, Request{Time: at, Host: "2001:db8::1"}},
+		"zap's console, without a path":      {"2026-11-22T12:00:00.500Z\tINFO\tapp/main.go:12\trequest\t{\"client_ip\": \"10.0.0.1\"}", Request{Time: half.Time, Host: "10.0.0.1"}},
 		"slog.TextHandler in Kubernetes CRI": {`2026-11-22T12:00:01.5Z stdout F time=2026-11-22T12:00:00.500Z level=INFO msg="a request" ip=10.0.0.1 method=GET path="/a?b" status=200 bytes=7`, half},
 		"logfmt behind syslog":               {`Nov 22 12:00:01 web1 app[8]: time=2026-11-22T12:00:00.500Z ip=10.0.0.1 method=GET path=/a?b status=200 bytes=7`, half},
 		"LTSV":                               {"time:[22/Nov/2026:13:00:00 +0100]\thost:10.0.0.1\tuser:-\treq:GET /a?b HTTP/1.1\tstatus:200\tsize:7\treferer:-\tua:curl/8: x=y", with(func(r *Request) { r.User = "-" })},

@@ -9,16 +9,16 @@ import (
 //
 //	time=2006-01-02T15:04:05.123Z level=INFO msg="a request" ip=10.0.0.1 path=/a
 //
-// Words may stand in front, such as a prefix of Kubernetes. If the values have no time, but a path, the
-// words have the time, as in the lines of Heroku's router and of lograge for Rails.
-func parseLogfmt(line []byte) (Request, bool) {
+// Words may stand in front, such as a prefix of Kubernetes. If the values have no time, the words have it, as in
+// the lines of Heroku's router, of lograge for Rails, and of slog without a handler.
+func parseLogfmt(line []byte) (Request, fault) {
 	front, pairs := splitLogfmt(string(line))
 	var room [32]field
 	of := fields(room[:0])
 	for rest := pairs; rest != ""; rest = strings.TrimLeft(rest, " \t") {
 		name, value, ok := strings.Cut(rest, "=")
 		if !ok || !isName(name) {
-			return Request{}, false
+			return Request{}, fault{what: noTime}
 		}
 		if quoted, err := strconv.QuotedPrefix(value); err == nil && quoted[0] == '"' {
 			rest = value[len(quoted):]
@@ -32,11 +32,19 @@ func parseLogfmt(line []byte) (Request, bool) {
 		}
 		of = append(of, field{name: []byte(name), value: []byte(value), plain: true})
 	}
-	if _, timed := of.time(); !timed && of.text(pathNames...) != "" {
-		of = append(of, field{name: []byte("time"), value: []byte(stampIn(front)), plain: true})
+	if _, timed := of.time(); !timed {
+		return of.requestBehind(front)
 	}
-	r, f := of.request()
-	return r, f.what == ""
+	return of.request()
+}
+
+// requestBehind returns the request of fields that have no time, which is in the words in front of them. Words in
+// front of a time are of anything, so the fields must name a path or a client.
+func (f fields) requestBehind(front string) (Request, fault) {
+	if f.text(pathNames...) == "" && f.text(clientNames...) == "" {
+		return Request{}, fault{what: noJSONTime}
+	}
+	return append(f, field{name: []byte("time"), value: []byte(stampIn(front)), plain: true}).request()
 }
 
 // splitLogfmt splits a line in front of its first name and value.

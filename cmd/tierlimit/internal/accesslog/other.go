@@ -15,6 +15,7 @@ import (
 const (
 	badJSON      = "begins like JSON, but is not a JSON object"
 	noJSONTime   = `the JSON has no "time", or none like 2006-01-02T15:04:05Z or seconds since 1970`
+	noRequest    = `a message that names no client, path or user; if it is a request, change the name of what is limited to "key"`
 	noColumnTime = `the columns that the header names have no time, or none like 2006-01-02T15:04:05Z or seconds since 1970`
 	badColumns   = "neither as many columns as the header names, nor another format that is known"
 	badZoneName  = "the name of the time's zone does not say how far it is from UTC, as +0100 does"
@@ -28,8 +29,8 @@ func parseAny(line []byte) (Request, fault) {
 		return parseJSON(object)
 	}
 	if !bytes.Contains(line, []byte(`] "`)) {
-		if r, ok := parseBehind(line); ok { // before parsePlain, which would take JSON without spaces for a key
-			return r, fault{}
+		if r, f := parseBehind(line); f.what == "" || f.what == noRequest { // before parsePlain, which would take JSON without spaces for a key
+			return r, f
 		}
 		if r, f, ok := parsePlain(line); ok {
 			return r, f
@@ -39,9 +40,14 @@ func parseAny(line []byte) (Request, fault) {
 	if f.what == "" {
 		return r, f
 	}
-	for _, format := range []func([]byte) (Request, bool){parseEnvoy, parseAmazon, parseHAProxy, parseBehind, parseGin, parseChi, parseLTSV, parseLogfmt} {
+	for _, format := range []func([]byte) (Request, bool){parseEnvoy, parseAmazon, parseHAProxy, parseGin, parseChi, parseLTSV} {
 		if r, ok := format(line); ok {
 			return r, fault{}
+		}
+	}
+	for _, format := range []func([]byte) (Request, fault){parseBehind, parseLogfmt} {
+		if r, named := format(line); named.what == "" || named.what == noRequest {
+			return r, named
 		}
 	}
 	if f.what == noTime || f.what == badTime {
@@ -70,21 +76,17 @@ func parseISO(line []byte) (Request, bool) {
 }
 
 // parseBehind reads a JSON object that follows a prefix of syslog or Kubernetes, or the time and the tag of
-// Fluentd. If the object has no time, but a path, the prefix has the time.
-func parseBehind(line []byte) (Request, bool) {
+// Fluentd. If the object has no time, but something of a request, the prefix has the time.
+func parseBehind(line []byte) (Request, fault) {
 	start := bytes.Index(line, []byte(`{"`))
 	if start < 1 || line[start-1] != ' ' && line[start-1] != '\t' {
-		return Request{}, false
+		return Request{}, fault{what: noTime}
 	}
 	r, f := parseJSON(line[start:])
 	if f.what == noJSONTime {
-		object := scanObject(nil, line[start:])
-		if object.text(pathNames...) != "" {
-			object = append(object, field{name: []byte("time"), value: []byte(stampIn(string(line[:start]))), plain: true})
-			r, f = object.request()
-		}
+		return scanObject(nil, line[start:]).requestBehind(string(line[:start]))
 	}
-	return r, f.what == ""
+	return r, f
 }
 
 // parsePlain reads "time key" or "time key cost", where the time may consist of a date, a time of day

@@ -1,0 +1,45 @@
+package accesslog
+
+import (
+	"strings"
+	"testing"
+)
+
+// A program's messages stand among its requests. They are no requests of a key of their own, whatever format
+// they have and whoever collected them.
+func TestMessagesAreNoRequests(t *testing.T) {
+	for name, log := range map[string]string{
+		"Fastify": `{"level":30,"time":1795348800500,"hostname":"web1","reqId":"req-1","req":{"method":"GET","url":"/a","remoteAddress":"10.0.0.1","remotePort":4711},"msg":"incoming request"}
+{"level":30,"time":1795348800502,"hostname":"web1","reqId":"req-1","res":{"statusCode":200},"responseTime":2.1,"msg":"request completed"}`,
+		"Caddy": `{"level":"info","ts":1795348800.5,"logger":"http.log.access","msg":"handled request","request":{"client_ip":"10.0.0.1","uri":"/a"}}
+{"level":"info","ts":1795348800.5,"logger":"tls","msg":"cleaning storage unit","storage":"FileStorage:/data/caddy"}`,
+		"Traefik": `10.0.0.1 - - [22/Nov/2026:12:00:00 +0000] "GET /a HTTP/1.1" 200 7 "-" "-" 1 "web@docker" "http://172.17.0.2:80" 2ms
+time="2026-11-22T12:00:00Z" level=info msg="Configuration loaded from flags."`,
+		"slog in Kubernetes": `2026-11-22T12:00:01.5Z stdout F {"time":"2026-11-22T12:00:00.5Z","level":"INFO","msg":"request","ip":"10.0.0.1","path":"/a"}
+2026-11-22T12:00:01.5Z stdout F {"time":"2026-11-22T12:00:00.5Z","level":"INFO","msg":"listening","addr":":80"}`,
+		// Without spaces, this object must not be taken for a key behind a time.
+		"kubectl logs --timestamps": `2026-11-22T12:00:01.5Z {"time":"2026-11-22T12:00:00.5Z","level":"INFO","msg":"request","ip":"10.0.0.1"}
+2026-11-22T12:00:01.5Z {"time":"2026-11-22T12:00:00.5Z","level":"INFO","msg":"listening"}`,
+		"Logstash, whose host is the machine": `{"@timestamp":"2026-11-22T12:00:00.5Z","host":"web1","clientip":"10.0.0.1","message":"handled"}
+{"@timestamp":"2026-11-22T12:00:00.5Z","host":"web1","message":"started"}`,
+		"GELF": `{"version":"1.1","host":"web1","short_message":"GET","timestamp":1795348800.5,"_client_ip":"10.0.0.1"}
+{"version":"1.1","host":"web1","short_message":"started","timestamp":1795348800.5}`,
+		"Cloud Run": `{"httpRequest":{"requestUrl":"https://x/a","remoteIp":"10.0.0.1"},"timestamp":"2026-11-22T12:00:00.5Z"}
+{"textPayload":"Listening on 8080","timestamp":"2026-11-22T12:00:00.5Z","severity":"INFO"}`,
+	} {
+		read, requests, err := readAll(t, strings.NewReader(log))
+		if err != nil || len(requests) != 1 || requests[0].Host != "10.0.0.1" || read.BadLines() != 1 || read.FirstBad()[0].Cause != noRequest {
+			t.Errorf("%s: %v, %+v, %v", name, err, requests, read.FirstBad())
+		}
+	}
+}
+
+// Whatever names a key makes a message a request.
+func TestMessagesThatAreRequests(t *testing.T) {
+	for _, names := range []string{`"key":"k"`, `"user_id":17`, `"path":"/a"`, `"method":"GET"`, `"host":"10.0.0.1"`, `"ip":"a.example.org"`, `"x_forwarded_for":"a"`, `"cost":3`} {
+		read, requests, err := readAll(t, strings.NewReader(`{"time":1795348800.5,"level":"info","msg":"a request",`+names+`}`))
+		if err != nil || len(requests) != 1 {
+			t.Errorf("%s: %v, %+v, %v", names, err, requests, read.FirstBad())
+		}
+	}
+}
