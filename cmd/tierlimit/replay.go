@@ -33,7 +33,7 @@ of 1995.
 
 The log may be in one of these formats:
   - that of a web server (Common or Combined Log Format, or W3C's with its header, as in IIS),
-    of Envoy, of HAProxy, of Amazon's load balancers, or of CloudFront;
+    of Envoy, HAProxy, Squid, uWSGI, Tornado or Rails, of Amazon's load balancers, S3 or CloudFront;
   - JSON, in lines or as an array: objects with a time, a host or key, and optionally a user,
     path, bytes and cost, by the names of many programs, such as Caddy, Traefik, Kong, Cloudflare
     and Azure; or the same names and values as slog.TextHandler writes them;

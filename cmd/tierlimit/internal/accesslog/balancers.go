@@ -71,6 +71,50 @@ func parseAmazon(line []byte) (Request, bool) {
 	return r, true
 }
 
+// parseNetworkBalancer reads the lines of Amazon's network load balancers, which are of connections with TLS:
+//
+//	tls 2.0 2006-01-02T15:04:05 name listener client:port target:port 5 2 received sent …
+func parseNetworkBalancer(line []byte) (Request, bool) {
+	if !bytes.HasPrefix(line, []byte("tls ")) {
+		return Request{}, false
+	}
+	words := strings.Fields(string(line))
+	if len(words) < 11 {
+		return Request{}, false
+	}
+	at, ok := parseStamp(words[2])
+	client, addressed := beforePort(words[5])
+	return Request{Time: at, Host: client, Bytes: max(0, digits([]byte(words[10])))}, ok && addressed
+}
+
+// parseS3 reads the access logs of Amazon's S3. Operations of Amazon itself, such as the removal of an object that
+// has expired, have no client:
+//
+//	owner bucket [02/Jan/2006:15:04:05 -0700] client requester ID operation key "METHOD path PROTO" status error bytes …
+func parseS3(line []byte) (Request, bool) {
+	_, rest, ok := bytes.Cut(line, []byte(" ["))
+	stamp, rest, closed := bytes.Cut(rest, []byte("] "))
+	head, rest, quoted := bytes.Cut(rest, []byte(` "`))
+	words := strings.Fields(string(head))
+	if !ok || !closed || !quoted || len(words) != 5 || !strings.Contains(words[3], ".") {
+		return Request{}, false
+	}
+	at, wrong := parseTime(stamp)
+	request, result, ended := strings.Cut(string(rest), `" `)
+	if wrong.what != "" || at.Unix() >= lastSecond || !ended {
+		return Request{}, false
+	}
+	r := Request{Time: at, Host: words[0]}
+	r.Method, r.Path = splitRequest(request)
+	if words[1] != "-" {
+		r.User = words[1]
+	}
+	if results := strings.Fields(result); len(results) > 2 {
+		r.Status, r.Bytes = int(min(999, max(0, digits([]byte(results[0]))))), max(0, digits([]byte(results[2])))
+	}
+	return r, true
+}
+
 // parseHAProxy reads HAProxy's format for HTTP. Its time has no zone and is taken to be UTC:
 //
 //	client:port [02/Jan/2006:15:04:05.123] frontend backend/server timers status bytes … "METHOD path PROTO"

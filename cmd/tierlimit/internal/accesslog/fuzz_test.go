@@ -28,6 +28,9 @@ func FuzzReader(f *testing.F) {
 	f.Add([]byte("2026-11-22 12:00:00 +0100 CET 17 3\n" + `{"source_type":"x","message":"{\"ts\":0.5,\"date\":1795348800,\"ip\":\", a\"}"}`))
 	f.Add([]byte("time:[22/Nov/2026:12:00:00 +0000]\thost:::1\treq:GET / HTTP/1.1\tcost:2\n2026-11-22 12:00:00,1 - a.b - I - ::1 - - [22/Nov/2026:12:00:00 UTC] \"\" 200 7"))
 	f.Add([]byte(`{"short_message":"x","timestamp":1795348800,"_client_ip":"::1","result":{"a":[{}]}}` + "\n" + `{"records":[{"time":1795348800}]}`))
+	f.Add([]byte("[pid: 8|app: 0|req: 1/1] ::1, x (b) {4 vars} [Sun Nov  1 12:00:00 2026] GET / => generated 7 bytes\n[I 261122 12:00:00 w] 200 GET / (b@::1) 1ms"))
+	f.Add([]byte("Started GET \"/\" for ::1 at 2026-11-22 12:00:00 UTC\nx 1795348800.5 7 ::1 TCP_MISS/200 7 GET http://x/ b HIER_DIRECT/::1 -"))
+	f.Add([]byte(`o b [22/Nov/2026:12:00:00 +0000] ::1 u I REST.GET k "GET / HTTP/1.1" 404 X 7` + "\ntls 2.0 2026-11-22T12:00:00 l l [::1]:1 x 5 2 98 7"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		log, err := NewReader(bytes.NewReader(data))
 		if err != nil {

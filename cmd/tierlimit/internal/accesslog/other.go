@@ -23,6 +23,11 @@ const (
 	badCost      = "the cost is not a whole number of at least 1"
 )
 
+// formats read lines that are of no web server. Each rejects most other lines by looking at a part of them.
+var formats = []func([]byte) (Request, bool){
+	parseEnvoy, parseAmazon, parseNetworkBalancer, parseS3, parseHAProxy, parseGin, parseChi, parseRails, parseUWSGI, parseTornado, parseSquid, parseLTSV,
+}
+
 // parseAny reads a line in any of the formats.
 func parseAny(line []byte) (Request, fault) {
 	if object := bytes.TrimLeft(line, " \t"); object[0] == '{' {
@@ -40,7 +45,7 @@ func parseAny(line []byte) (Request, fault) {
 	if f.what == "" {
 		return r, f
 	}
-	for _, format := range []func([]byte) (Request, bool){parseEnvoy, parseAmazon, parseHAProxy, parseGin, parseChi, parseLTSV} {
+	for _, format := range formats {
 		if r, ok := format(line); ok {
 			return r, fault{}
 		}

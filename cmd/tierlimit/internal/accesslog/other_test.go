@@ -135,6 +135,15 @@ func TestOtherFormats(t *testing.T) {
 		// a connection that HAProxy did not take
 		`10.0.0.1:33317 [22/Nov/2026:12:00:00.500] in/1: Connection closed during SSL handshake`: noTime,
 		`10.0.0.1 - - [22/Nov/2026:12:00:00 +0000] three words here "GET /a HTTP/1.1" 200 7`:     noTime,
+		// lines that resemble those of Rails, uWSGI, Tornado, Squid and Amazon
+		`Started GET "/a" for someone at 2026-11-22 12:00:00 +0000`:                                                    noTime,
+		`Completed 200 OK in 12ms (Views: 10.3ms | ActiveRecord: 0.5ms)`:                                               noTime,
+		`[pid: 8|app: 0|req: 1/1] 10.0.0.1 () {42 vars in 675 bytes} [no time] GET /a => generated 7 bytes in 0 msecs`: noTime,
+		`[I 261122 12:00:00 app:12] 200 users of bob (10.0.0.1) 1.23ms`:                                                noTime,
+		`[I 12:00:00.500 NotebookApp] 200 GET /a (10.0.0.1) 1.23ms`:                                                    noTime,
+		`1795348800.500 123 10.0.0.1 TCP_MISS/200 many GET http://x.org/ - HIER_DIRECT/192.0.2.1 -`:                    noTime,
+		`79a5 bucket [22/Nov/2026:12:00:00 +0000] 10.0.0.1 - 3E57 key "GET /a HTTP/1.1" 200 - 7`:                       noTime,
+		`tls 2.0 2026-11-22T12:00:00 net/lb/c6e7 g3d4 - 172.100.100.185:443 5 2 98 7 -`:                                noTime,
 		// a line of a program that is not a request
 		`2026-11-22T12:00:01.5Z listening host=0.0.0.0 port=80`:                                           noTime,
 		`{"host":"web1","message":"listening","source_type":"file","timestamp":"2026-11-22T12:00:01.5Z"}`: noTime,
