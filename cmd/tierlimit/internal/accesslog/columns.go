@@ -116,11 +116,11 @@ func (c columns) parse(line []byte) (r Request, f fault, ok bool) {
 		if text == "" {
 			return r, fault{what: noTime}, true
 		}
-		r, f = parseAny([]byte(text))
+		r, f = of.parseInner([]byte(text))
 		return r, f, true
 	}
 	if inner, _ := innerLine(of); inner != nil {
-		if r, f = parseAny(inner); f.what == "" && r.Host != "-" {
+		if r, f = of.parseInner(inner); f.what == "" && r.Host != "-" {
 			return r, f, true
 		}
 	}

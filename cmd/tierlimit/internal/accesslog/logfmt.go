@@ -44,7 +44,11 @@ func (f fields) requestBehind(front string) (Request, fault) {
 	if f.text(pathNames...) == "" && f.text(clientNames...) == "" {
 		return Request{}, fault{what: noJSONTime}
 	}
-	return append(f, field{name: []byte("time"), value: []byte(stampIn(front)), plain: true}).request()
+	stamp := stampIn(front)
+	if stamp == "" {
+		return Request{}, fault{what: noStamp}
+	}
+	return append(f, field{name: []byte("time"), value: []byte(stamp), plain: true}).request()
 }
 
 // splitLogfmt splits a line in front of its first name and value.

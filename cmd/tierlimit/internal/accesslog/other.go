@@ -50,10 +50,9 @@ func parseAny(line []byte) (Request, fault) {
 			return r, fault{}
 		}
 	}
-	for _, format := range []func([]byte) (Request, fault){parseBehind, parseLogfmt} {
-		if r, named := format(line); named.what == "" || named.what == noRequest {
-			return r, named
-		}
+	inFront, wrong := parseTimeInFront(line)
+	if wrong.what == "" {
+		return inFront, wrong
 	}
 	if f.what == noTime || f.what == badTime {
 		if r, ok := parseMoved(line); ok {
@@ -64,6 +63,9 @@ func parseAny(line []byte) (Request, fault) {
 		if r, ok := parseISO(line); ok {
 			return r, fault{}
 		}
+	}
+	if f.what == noTime {
+		return Request{}, wrong
 	}
 	return r, f
 }
@@ -235,7 +237,7 @@ func parseJSON(line []byte) (Request, fault) {
 		}
 	}
 	if inner, only := innerLine(object); inner != nil {
-		if r, f := parseAny(inner); only || f.what == "" && r.Host != "-" {
+		if r, f := object.parseInner(inner); only || f.what == "" && r.Host != "-" {
 			return r, f
 		}
 	}
@@ -257,7 +259,8 @@ func innerLine(object fields) (line []byte, only bool) {
 		text, only = object.text("message"), true
 	default:
 		text = object.text("message", "log", "line", "@message", "textPayload", "_raw", "short_message", "event")
-		if !strings.Contains(text, `] "`) && !strings.HasPrefix(text, "{") {
+		untimed := (strings.Contains(text, ` - "`) || strings.Contains(text, "=")) && object.text(clientNames...) == ""
+		if !strings.Contains(text, `] "`) && !strings.HasPrefix(text, "{") && !untimed {
 			return nil, false
 		}
 	}

@@ -1,0 +1,112 @@
+package accesslog
+
+import (
+	"slices"
+	"strings"
+	"time"
+)
+
+// The causes of lines that are requests, but lack what a limit needs.
+const (
+	noStamp  = `a request without a whole date and time: docker logs -t, kubectl logs --timestamps and journalctl -o short-iso put one in front`
+	noClient = `a request without a client, as in morgan's formats "tiny" and "dev": its format "combined" has a client and a time`
+)
+
+// parseTimeInFront reads the formats whose time may be in front of them, where a program that collects lines puts it.
+func parseTimeInFront(line []byte) (Request, fault) {
+	for _, format := range []func([]byte) (Request, fault){parseBehind, parseLogfmt, parseUntimed} {
+		r, f := format(line)
+		switch f.what {
+		case "", noRequest, noStamp, noClient:
+			return r, f
+		}
+	}
+	return Request{}, fault{what: noTime}
+}
+
+// parseUntimed reads a line that has its time in front, or nowhere, as uvicorn and morgan (in its format "short") write
+// it:
+//
+//	2006-01-02T15:04:05.123Z INFO:     client:port - "METHOD path PROTO" 200 OK
+//	2006-01-02T15:04:05.123Z client user METHOD path PROTO 200 7 - 1.2 ms
+func parseUntimed(line []byte) (Request, fault) {
+	text := string(line)
+	r, front, f := parseUvicorn(text)
+	if f.what == noTime {
+		r, front, f = parseMorgan(text)
+	}
+	if f.what != "" {
+		return Request{}, f
+	}
+	at, ok := parseStamp(stampIn(front))
+	if !ok {
+		return Request{}, fault{what: noStamp}
+	}
+	r.Time = at
+	return r, fault{}
+}
+
+func parseUvicorn(text string) (r Request, front string, f fault) {
+	from, result, ok := strings.Cut(text, ` - "`)
+	end := strings.LastIndex(result, `" `)
+	if !ok || end < 0 {
+		return r, front, fault{what: noTime}
+	}
+	client := strings.LastIndexByte(from, ' ') + 1
+	address, addressed := beforePort(from[client:])
+	status, _, _ := strings.Cut(result[end+len(`" `):], " ")
+	if !addressed || !isStatus(status) {
+		return r, front, fault{what: noTime}
+	}
+	r = Request{Host: address, Status: int(digits([]byte(status)))}
+	r.Method, r.Path = splitRequest(result[:end])
+	return r, from[:client], fault{}
+}
+
+func parseMorgan(text string) (r Request, front string, f fault) {
+	if strings.Contains(text, "\x1b") {
+		text = colours.ReplaceAllString(text, "")
+	}
+	words := strings.Fields(text)
+	last := len(words) - 1 // what follows the path in each format, from the end of the line
+	switch {
+	case last < 6:
+	case words[last] == "ms" && words[last-2] == "-" && (isStatus(words[last-4]) || words[last-4] == "-"): // short and tiny: 200 7 - 1.2 ms
+		if last < 9 || !strings.HasPrefix(words[last-5], "HTTP/") {
+			return r, front, fault{what: noClient}
+		}
+		r = Request{Host: words[last-9], Method: words[last-7], Path: words[last-6], Status: int(max(0, digits([]byte(words[last-4])))), Bytes: max(0, digits([]byte(words[last-3])))}
+		if user := words[last-8]; user != "-" {
+			r.User = user
+		}
+		if addressIn([]byte(r.Host)).IsValid() && isMethod(r.Method) {
+			return r, strings.Join(words[:last-9], " "), fault{}
+		}
+	case words[last-1] == "-" && words[last-2] == "ms" && isStatus(words[last-4]) && isMethod(words[last-6]): // dev: 200 1.2 ms - 7
+		return r, front, fault{what: noClient}
+	}
+	return r, front, fault{what: noTime}
+}
+
+func isStatus(word string) bool { return len(word) == 3 && digits([]byte(word)) >= 0 }
+
+// parseInner reads a line inside an object or a row. If the line itself has no time, its time is when it was
+// collected.
+func (f fields) parseInner(line []byte) (Request, fault) {
+	r, wrong := parseAny(line)
+	if wrong.what != noStamp && wrong.what != noJSONTime {
+		return r, wrong
+	}
+	at, ok := f.time()
+	if !ok {
+		at, ok = parseStamp(f.text("__REALTIME_TIMESTAMP"))
+	}
+	if !ok {
+		return r, wrong
+	}
+	stamped := slices.Concat(at.AppendFormat(nil, time.RFC3339Nano), []byte(" "), line)
+	if r, f := parseTimeInFront(stamped); f.what == "" {
+		return r, f
+	}
+	return r, wrong
+}

@@ -1,0 +1,83 @@
+package accesslog
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// A line without a time has that with which it was collected, in front of it or around it.
+func TestLinesWithoutATime(t *testing.T) {
+	at := time.Date(2026, 11, 22, 12, 0, 0, 500_000_000, time.UTC)
+	const stamp = "2026-11-22T12:00:00.5Z "
+	get := Request{Time: at, Host: "10.0.0.1", Method: "GET", Path: "/a?b", Status: 200}
+	with := func(change func(*Request)) Request {
+		r := get
+		change(&r)
+		return r
+	}
+	named := with(func(r *Request) { r.Status = 0 })
+	for line, want := range map[string]Request{
+		`INFO:     10.0.0.1:4711 - "GET /a?b HTTP/1.1" 200 OK`:                             get,
+		`INFO:     2001:db8::1:4711 - "GET /a?b HTTP/1.1" 200 OK`:                          with(func(r *Request) { r.Host = "2001:db8::1" }),
+		"\x1b[32mINFO\x1b[0m:     10.0.0.1:0 - \"GET /a?b HTTP/1.1\" 200":                  get,
+		`INFO:     10.0.0.1:4711 - "GET /a" 200 HTTP/1.1" 404 Not Found`:                   with(func(r *Request) { r.Path, r.Status = `/a" 200`, 404 }),
+		`10.0.0.1 - GET /a?b HTTP/1.1 200 - - 1.234 ms`:                                    get,
+		`::1 bob GET /a?b HTTP/1.1 200 7 - 1.234 ms`:                                       with(func(r *Request) { r.Host, r.User, r.Bytes = "::1", "bob", 7 }),
+		`10.0.0.1 - GET /a?b HTTP/1.1 - - - - ms`:                                          named,
+		`level=info method=GET path=/a?b remote_ip=10.0.0.1`:                               named,
+		`{"method":"GET","path":"/a?b","ip":"10.0.0.1"}`:                                   named,
+		`I1122 12:00:00.123456   12 httplog.go:131] "HTTP" URI="/a?b" srcIP="10.0.0.1:52"`: with(func(r *Request) { r.Method, r.Status = "", 0 }),
+	} {
+		quoted := strings.ReplaceAll(strconv.Quote(line), `\x1b`, `\u001b`)
+		for name, log := range map[string]string{
+			"docker logs -t":         stamp + line,
+			"docker compose logs -t": "web-1  | " + stamp + line,
+			"Kubernetes CRI":         stamp + "stdout F " + line,
+			"journalctl":             "2026-11-22T13:00:00.5+0100 web1 app[8]: " + line,
+			"Docker's files":         `{"log":` + quoted + `,"stream":"stdout","time":"2026-11-22T12:00:00.5Z"}`,
+			"journald's export":      `{"__REALTIME_TIMESTAMP":"1795348800500000","MESSAGE":` + quoted + `}`,
+			"Loki":                   `{"labels":{"app":"x"},"line":` + quoted + `,"timestamp":"2026-11-22T12:00:00.5Z"}`,
+			"Filebeat":               `{"@timestamp":"2026-11-22T12:00:00.5Z","host":{"name":"web1"},"message":` + quoted + `}`,
+			"Grafana's CSV":          "Time,Line\n2026-11-22T12:00:00.5Z,\"" + strings.ReplaceAll(line, `"`, `""`) + `"`,
+		} {
+			if (name == "Loki" || name == "Filebeat") && strings.HasSuffix(line, "ms") {
+				continue // too much like any message
+			}
+			read, requests, err := readAll(t, strings.NewReader(log))
+			if err != nil || len(requests) != 1 || requests[0] != want {
+				t.Errorf("%s: %s:\ngot  %+v, %v, %v\nwant %+v", name, line, requests, read.FirstBad(), err, want)
+			}
+		}
+		if strings.HasPrefix(line, "{") {
+			continue // is a test of noJSONTime elsewhere
+		}
+		if read, requests, _ := readAll(t, strings.NewReader(line)); len(requests) != 0 || read.FirstBad()[0].Cause != noStamp {
+			t.Errorf("%s: %+v, %v", line, requests, read.FirstBad())
+		}
+	}
+}
+
+// The cause says what a line lacks, and a line inside an object does not replace the object's own client.
+func TestLinesWithoutAClient(t *testing.T) {
+	for line, cause := range map[string]string{
+		"GET /a 200 7 - 1.234 ms": noClient,
+		"2026-11-22T12:00:00.5Z \x1b[0mGET /a \x1b[32m200\x1b[0m 1.234 ms - 7\x1b[0m": noClient,
+		"GET /a - - - - ms": noClient,
+		`INFO:     10.0.0.1:4711 - "WebSocket /ws" [accepted]`: noTime,
+		`INFO:     server:4711 - "GET / HTTP/1.1" 200 OK`:      noTime,
+		"it took 12 ms - 7": noTime,
+		`{"log":"GET /a 200 7 - 1.234 ms","stream":"stdout","time":"2026-11-22T12:00:00.5Z"}`:             noClient,
+		`{"log":"{\"level\":\"info\",\"host\":\"x\"}","stream":"stdout","time":"2026-11-22T12:00:00.5Z"}`: noJSONTime,
+	} {
+		read, requests, err := readAll(t, strings.NewReader(line))
+		if err != nil || len(requests) != 0 || read.FirstBad()[0].Cause != cause {
+			t.Errorf("%s: %v, %+v, %v", line, err, requests, read.FirstBad())
+		}
+	}
+	const own = `{"time":1795348800,"ip":"10.0.0.1","message":"asked ip=10.9.9.9 path=/b"}`
+	if _, requests, err := readAll(t, strings.NewReader(own)); err != nil || len(requests) != 1 || requests[0].Host != "10.0.0.1" {
+		t.Errorf("%v, %+v", err, requests)
+	}
+}
