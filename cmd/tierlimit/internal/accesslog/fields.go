@@ -17,13 +17,13 @@ var (
 	clientNames = []string{"remote_addr", "client_ip", "remote_ip", "ip", "ClientHost", "request.client_ip", "request.remote_ip", "downstream_remote_address", "httpRequest.remoteIp", "c-ip", "client.ip", "source.ip", "clientip", "clientIp", "ClientIP", "remoteAddr", "remoteIp", "remote", "properties.clientIp", "properties.clientIP", "req.remoteAddress", "request.remote_addr", "client", "client_addr", "sourceIp", "id.orig_h",
 		"remoteAddress", "callerIpAddress", "ClientIp", "src_ip", "client.address", "remote_address", "request.remote_address", "request.ip", "httpRequest.clientIp", "httpRequest.remoteIP",
 		"client.addr", "ip_address", "remote_host", "request_ip", "c_ip", "cliIP", "sourceIPAddress", "network.client.ip", "attributes.network.client.ip", "@network.client.ip",
-		"clientIP", "srcIP", "peer.address", "proxy.clientIp"}
+		"clientIP", "srcIP", "peer.address", "proxy.clientIp", "http.client_ip", "net.peer.ip", "network.peer.address"}
 	forwardedNames = []string{"fwd", "x_forwarded_for", "http_x_forwarded_for", "x-forwarded-for"}
 	userNames      = []string{"user", "user_id", "remote_user", "ClientUsername", "cs-username", "user.name"}
 	methodNames    = []string{"method", "request_method", "RequestMethod", "request.method", "httpRequest.requestMethod", "httpRequest.httpMethod", "cs-method", "httpMethod"}
 	pathNames      = []string{"path", "uri", "request_uri", "url", "RequestPath", "resourcePath", "request.uri", "request.path", "uri_path", "httpRequest.requestUrl", "httpRequest.requestPath", "httpRequest.uri", "cs-uri-stem", "url.path", "url.original", "ClientRequestURI", "properties.requestUri", "req.url",
 		"request_url", "requested_uri", "reqPath", "x-envoy-origin-path", "http.url", "attributes.http.url", "@http.url", "cs_uri_stem", "cs-uri-path",
-		"URI", "requestURI", "meta.req.url", "Properties.RequestPath", "proxy.path"}
+		"URI", "requestURI", "meta.req.url", "Properties.RequestPath", "proxy.path", "http.target"}
 	statusNames = []string{"status", "response_code", "DownstreamStatus", "httpRequest.status", "sc-status"}
 	bytesNames  = []string{"bytes", "bytes_sent", "body_bytes_sent", "size", "DownstreamContentSize", "httpRequest.responseSize", "sc-bytes", "responseLength", "http.response.body.bytes", "EdgeResponseBytes", "properties.responseBytes", "properties.sentBytes", "response.size",
 		"response_bytes", "bytes_out", "bytes_written", "sent_bytes", "sc_bytes", "response_body_size"}

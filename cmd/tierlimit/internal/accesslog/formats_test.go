@@ -1,8 +1,10 @@
 package accesslog
 
 import (
+	"bytes"
 	"errors"
 	"io"
+	"os/exec"
 	"strconv"
 	"strings"
 	"testing"
@@ -314,15 +316,36 @@ func TestBadObjects(t *testing.T) {
 func TestWrappedObjects(t *testing.T) {
 	const inner = `{"time":"2026-11-22T12:00:00Z","ip":"10.0.0.1"}`
 	for log, want := range map[string]string{
-		`{"records":[` + inner + `,` + inner + `]}`:                                       "jq -c '.records[]'",
-		"{\n  \"Records\": [\n    " + inner + "\n  ]\n}\n":                                "jq -c '.Records[]'",
-		`{"count":2,"next":"a","value":[ ` + strings.Repeat(inner+",", maxLine/40) + `]}`: "jq -c '.value[]'",
-		`{"level":"info","tags":["a"],"ip":"10.0.0.1"}`:                                   noJSONTime,
-		`{"key":"` + strings.Repeat("x", maxLine) + `"}`:                                  tooLong,
+		`{"records":[` + inner + `,` + inner + `]}`:                                              "jq -c '.records[]'",
+		"{\n  \"Records\": [\n    " + inner + "\n  ]\n}\n":                                       "jq -c '.Records[]'",
+		`{"count":2,"next":"a","value":[ ` + strings.Repeat(inner+",", maxLine/40) + `]}`:        "jq -c '.value[]'",
+		`{"resourceLogs":[{"resource":{},"scopeLogs":[{"logRecords":[{"timeUnixNano":"1"}]}]}]}`: unpacking("resourceLogs") + "'",
+		`{"level":"info","tags":["a"],"ip":"10.0.0.1"}`:                                          noJSONTime,
+		`{"key":"` + strings.Repeat("x", maxLine) + `"}`:                                         tooLong,
 	} {
 		read, requests, err := readAll(t, strings.NewReader(log))
 		if err != nil || len(requests) != 0 || read.BadLines() != 1 || !strings.HasSuffix(read.FirstBad()[0].Cause, want) {
 			t.Errorf("%.60s: %v, %+v, %v", log, err, requests, read.FirstBad())
 		}
+	}
+}
+
+// The filter for OpenTelemetry's files makes lines that can be read. The test needs jq.
+func TestUnpackingOpenTelemetry(t *testing.T) {
+	jq, err := exec.LookPath("jq")
+	if err != nil {
+		t.Skip("jq is not installed")
+	}
+	unpack := exec.Command(jq, "-c", unpacking("resourceLogs"))
+	unpack.Stdin = strings.NewReader(`{"resourceLogs":[{"scopeLogs":[{"scope":{},"logRecords":[
+		{"timeUnixNano":"1795348800500000000","attributes":[{"key":"client.address","value":{"stringValue":"10.0.0.1"}},{"key":"url.path","value":{"stringValue":"/a"}}]},
+		{"observedTimeUnixNano":"1795348801000000000","body":{"stringValue":"10.0.0.2 - - [22/Nov/2026:12:00:00 +0000] \"GET /a HTTP/1.1\" 200 7"}}]}]}]}`)
+	log, err := unpack.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	read, requests, err := readAll(t, bytes.NewReader(log))
+	if err != nil || len(requests) != 2 || requests[0].Host != "10.0.0.1" || requests[0].Time.UnixMilli() != 1795348800500 || requests[1].Host != "10.0.0.2" {
+		t.Errorf("%v, %+v, %v", err, requests, read.FirstBad())
 	}
 }

@@ -115,11 +115,21 @@ func (r *Reader) FirstBad() []BadLine { return append([]BadLine(nil), r.first...
 // wrapper is the beginning of an object that contains others in an array.
 var wrapper = regexp.MustCompile(`^\s*\{(?:\s*"[^"]*"\s*:\s*(?:"[^"]*"|[\w.+-]+)\s*,)*\s*"(\w+)"\s*:\s*\[\s*\{`)
 
+// unpacking returns the filter for jq that makes lines of the objects in the named array. OpenTelemetry's collector
+// nests them deeper, and has a list of names and values where others have an object.
+func unpacking(array string) string {
+	if array == "resourceLogs" {
+		return ".resourceLogs[].scopeLogs[].logRecords[] | {time: (.timeUnixNano // .observedTimeUnixNano), message: .body.stringValue}" +
+			" + ((.attributes // []) | map({(.key): (.value | (.stringValue // .intValue))}) | add)"
+	}
+	return "." + array + "[]"
+}
+
 func (r *Reader) countBad(line []byte, f fault) {
 	r.bad++
 	if len(r.first) < maxFirstBad {
 		if m := wrapper.FindSubmatch(line); m != nil && (f.what == noJSONTime || f.what == tooLong) {
-			f = fault{what: fmt.Sprintf("the objects are inside another, which jq unpacks: jq -c '.%s[]'", m[1])}
+			f = fault{what: fmt.Sprintf("the objects are inside another, which jq unpacks: jq -c '%s'", unpacking(string(m[1])))}
 		}
 		r.first = append(r.first, BadLine{Unit: r.Unit(), Number: r.lines.read, Text: excerpt(line), Cause: f.String()})
 	}
