@@ -113,7 +113,22 @@ func (f fields) host() string {
 	if strings.Contains(host, ",") {
 		return firstOf(host)
 	}
-	return withoutPort(host)
+	return bareAddress(host)
+}
+
+// bareAddress returns an address without a port, without the brackets that Jetty puts around IPv6, and without the
+// name and the slash that Java puts in front. Other names are returned unchanged.
+func bareAddress(host string) string {
+	address := host[strings.LastIndexByte(host, '/')+1:]
+	if inner, ok := strings.CutPrefix(address, "["); ok && strings.HasSuffix(inner, "]") {
+		address = strings.TrimSuffix(inner, "]")
+	} else if bare := withoutPort(address); bare != address {
+		return bare
+	}
+	if _, err := netip.ParseAddr(address); err != nil {
+		return host
+	}
+	return address
 }
 
 func withoutPort(host string) string {

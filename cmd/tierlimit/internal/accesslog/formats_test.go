@@ -33,6 +33,8 @@ func TestFormatsOfOthers(t *testing.T) {
 		"ingress-nginx":                     {clf + ` "-" "curl/8" 83 0.003 [default-web-80] [] 10.1.2.3:8080 7 0.003 200 4bd4`, get},
 		"Traefik CLF":                       {clf + ` "-" "curl/8" 1 "web@docker" "http://172.17.0.2:80" 2ms`, get},
 		"nginx with $remote_port":           {strings.Replace(clf, "10.0.0.1 ", "10.0.0.1:4711 ", 1), get},
+		"Jetty, IPv6":                       {strings.Replace(clf, "10.0.0.1 ", "[2001:db8::1] ", 1), with(func(r *Request) { r.Host = "2001:db8::1" })},
+		"a name in brackets":                {strings.Replace(clf, "10.0.0.1 ", "[web] ", 1), with(func(r *Request) { r.Host = "[web]" })},
 		"the same behind a virtual host":    {"www.example.org:443 " + strings.Replace(clf, "10.0.0.1 ", "10.0.0.1:4711 ", 1), get},
 		"the same of IPv6":                  {strings.Replace(clf, "10.0.0.1 ", "[2001:db8::1]:4711 ", 1), with(func(r *Request) { r.Host = "2001:db8::1" })},
 		"lighttpd, with a virtual host":     {strings.Replace(clf, "10.0.0.1 -", "10.0.0.1 www.example.org", 1), get},
@@ -214,6 +216,11 @@ func TestFormatsOfOthers(t *testing.T) {
 		"a payload":               {`{"time":1795348800.5,"ip":"10.0.0.1","message":"{\"date\":\"2026-11-22T12:00:00Z\",\"order\":7}"}`, Request{Time: half.Time, Host: "10.0.0.1"}},
 		"a message":               {`{"time":1795348800.5,"ip":"10.0.0.1","message":"in [x] \"y\""}`, Request{Time: half.Time, Host: "10.0.0.1"}},
 		"a duration":              {`{"time":0.123,"remote_addr":"10.0.0.1","timestamp":"2026-11-22T12:00:00.5Z"}`, Request{Time: half.Time, Host: "10.0.0.1"}},
+		// The port of Java's addresses differs with each connection.
+		"an address of Java":      {`{"time":1795348800.5,"remote":"/10.0.0.1:4711","host":"x.org"}`, Request{Time: half.Time, Host: "10.0.0.1"}},
+		"a named address of Java": {`{"time":1795348800.5,"remote":"localhost/[2001:db8::1]:4711"}`, Request{Time: half.Time, Host: "2001:db8::1"}},
+		"a name with a slash":     {`{"time":1795348800.5,"client":"team/web:1"}`, Request{Time: half.Time, Host: "team/web:1"}},
+		"nginx, no escape=json":   {`{"msec":1795348800.500,"remote_addr":"10.0.0.1","request":"GET /a?b HTTP/1.1","status":200,"bytes_sent":7,"http_user_agent":"\x22a\x5Cb\x22 \xC3\xA4"}`, with(func(r *Request) { r.Time, r.Status = half.Time, 200 })},
 		"forwarded":               {`{"time":1795348800.5,"client_ip":"10.0.0.1, 10.0.0.9"}`, Request{Time: half.Time, Host: "10.0.0.1"}},
 		// Exports of collected lines. The time in front is when a line was collected.
 		"Grafana's CSV":         {"Time,Line,tsNs,id\n2026-11-22T12:00:01.5Z,\"" + strings.ReplaceAll(clf, `"`, `""`) + "\",1795348801500000000,1_a", get},

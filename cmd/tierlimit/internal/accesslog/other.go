@@ -217,7 +217,11 @@ func parseEpoch(s string) (time.Time, bool) {
 // parseJSON reads a JSON object.
 func parseJSON(line []byte) (Request, fault) {
 	if !json.Valid(line) {
-		return Request{}, fault{what: badJSON}
+		// nginx writes \x22 for a quote unless its log_format says escape=json. It then writes no other backslash.
+		line = bytes.ReplaceAll(line, []byte(`\x`), []byte(`\u00`))
+		if !json.Valid(line) {
+			return Request{}, fault{what: badJSON}
+		}
 	}
 	var room [32]field
 	object := scanObject(room[:0], line)

@@ -57,7 +57,7 @@ func parseWith(timeOf func([]byte) (time.Time, fault), line []byte) (Request, fa
 			return Request{}, fault{what: noFields, value: line[:timeStart]}
 		}
 	} else if strings.HasPrefix(from, "[") || hasPort(line[host.from:host.to]) {
-		from = withoutPort(from)
+		from = bareAddress(from)
 	}
 	request := text[requestStart:]
 	if field, rest, ok := strings.Cut(request, `" "`); ok && !strings.Contains(field, " ") {
