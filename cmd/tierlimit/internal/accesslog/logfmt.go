@@ -42,6 +42,9 @@ func parseLogfmt(line []byte) (Request, fault) {
 // front of a time are of anything, so the fields must name a path or a client.
 func (f fields) requestBehind(front string) (Request, fault) {
 	if f.text(pathNames...) == "" && f.text(clientNames...) == "" {
+		if f.text(messageNames...) != "" {
+			return Request{}, fault{what: noRequest}
+		}
 		return Request{}, fault{what: noJSONTime}
 	}
 	stamp := stampIn(front)

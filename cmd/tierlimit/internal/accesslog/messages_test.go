@@ -20,6 +20,8 @@ time="2026-11-22T12:00:00Z" level=info msg="Configuration loaded from flags."`,
 		// Without spaces, this object must not be taken for a key behind a time.
 		"kubectl logs --timestamps": `2026-11-22T12:00:01.5Z {"time":"2026-11-22T12:00:00.5Z","level":"INFO","msg":"request","ip":"10.0.0.1"}
 2026-11-22T12:00:01.5Z {"time":"2026-11-22T12:00:00.5Z","level":"INFO","msg":"listening"}`,
+		"the same without a time of their own": `2026-11-22T12:00:01.5Z {"level":"INFO","msg":"request","ip":"10.0.0.1"}
+2026-11-22T12:00:01.5Z {"level":"INFO","msg":"listening"}`,
 		"Logstash, whose host is the machine": `{"@timestamp":"2026-11-22T12:00:00.5Z","host":"web1","clientip":"10.0.0.1","message":"handled"}
 {"@timestamp":"2026-11-22T12:00:00.5Z","host":"web1","message":"started"}`,
 		"GELF": `{"version":"1.1","host":"web1","short_message":"GET","timestamp":1795348800.5,"_client_ip":"10.0.0.1"}

@@ -105,7 +105,7 @@ func (f fields) parseInner(line []byte) (Request, fault) {
 		return r, wrong
 	}
 	stamped := slices.Concat(at.AppendFormat(nil, time.RFC3339Nano), []byte(" "), line)
-	if r, f := parseTimeInFront(stamped); f.what == "" {
+	if r, f := parseTimeInFront(stamped); f.what == "" || f.what == noRequest {
 		return r, f
 	}
 	return r, wrong

@@ -69,7 +69,7 @@ func TestLinesWithoutAClient(t *testing.T) {
 		`INFO:     server:4711 - "GET / HTTP/1.1" 200 OK`:      noTime,
 		"it took 12 ms - 7": noTime,
 		`{"log":"GET /a 200 7 - 1.234 ms","stream":"stdout","time":"2026-11-22T12:00:00.5Z"}`:             noClient,
-		`{"log":"{\"level\":\"info\",\"host\":\"x\"}","stream":"stdout","time":"2026-11-22T12:00:00.5Z"}`: noJSONTime,
+		`{"log":"{\"level\":\"info\",\"host\":\"x\"}","stream":"stdout","time":"2026-11-22T12:00:00.5Z"}`: noRequest,
 	} {
 		read, requests, err := readAll(t, strings.NewReader(line))
 		if err != nil || len(requests) != 0 || read.FirstBad()[0].Cause != cause {
