@@ -3,6 +3,7 @@ package accesslog
 import (
 	"bytes"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -60,4 +61,27 @@ func parseChi(line []byte) (Request, bool) {
 	r.Method, r.Path = splitRequest(request)
 	r.Path = withoutOrigin(r.Path)
 	return r, ok
+}
+
+// parseFiber reads the lines of the Go framework Fiber, which have a time of day, but no date:
+//
+//	15:04:05 | 200 |  1.2ms |  10.0.0.1 | GET | /a | -
+func parseFiber(text string) (r Request, front string, f fault) {
+	if !strings.Contains(text, "|") {
+		return r, front, fault{what: noTime}
+	}
+	cells := strings.Split(colours.ReplaceAllString(text, ""), " | ")
+	clock := slices.IndexFunc(cells, func(cell string) bool {
+		return isClock([]byte(cell[strings.LastIndexByte(cell, ' ')+1:]))
+	})
+	last := len(cells) - 1 // what went wrong
+	if clock < 0 || last < clock+6 {
+		return r, front, fault{what: noTime}
+	}
+	status, client, method := strings.TrimSpace(cells[clock+1]), strings.TrimSpace(cells[clock+3]), strings.TrimSpace(cells[clock+4])
+	if !isStatus(status) || !addressIn([]byte(client)).IsValid() {
+		return r, front, fault{what: noTime}
+	}
+	r = Request{Host: client, Method: method, Path: strings.TrimSpace(strings.Join(cells[clock+5:last], " | ")), Status: int(digits([]byte(status)))}
+	return r, strings.Join(cells[:clock+1], " "), fault{}
 }

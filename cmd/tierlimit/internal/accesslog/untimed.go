@@ -24,16 +24,18 @@ func parseTimeInFront(line []byte) (Request, fault) {
 	return Request{}, fault{what: noTime}
 }
 
-// parseUntimed reads a line that has its time in front, or nowhere, as uvicorn and morgan (in its format "short") write
-// it:
+// parseUntimed reads a line that has its time in front, or nowhere, as uvicorn, morgan (in its format "short") and
+// Fiber write it:
 //
 //	2006-01-02T15:04:05.123Z INFO:     client:port - "METHOD path PROTO" 200 OK
 //	2006-01-02T15:04:05.123Z client user METHOD path PROTO 200 7 - 1.2 ms
 func parseUntimed(line []byte) (Request, fault) {
 	text := string(line)
 	r, front, f := parseUvicorn(text)
-	if f.what == noTime {
-		r, front, f = parseMorgan(text)
+	for _, format := range []func(string) (Request, string, fault){parseMorgan, parseFiber} {
+		if f.what == noTime {
+			r, front, f = format(text)
+		}
 	}
 	if f.what != "" {
 		return Request{}, f
