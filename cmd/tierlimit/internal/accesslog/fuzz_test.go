@@ -31,6 +31,9 @@ func FuzzReader(f *testing.F) {
 	f.Add([]byte("[pid: 8|app: 0|req: 1/1] ::1, x (b) {4 vars} [Sun Nov  1 12:00:00 2026] GET / => generated 7 bytes\n[I 261122 12:00:00 w] 200 GET / (b@::1) 1ms"))
 	f.Add([]byte("Started GET \"/\" for ::1 at 2026-11-22 12:00:00 UTC\nx 1795348800.5 7 ::1 TCP_MISS/200 7 GET http://x/ b HIER_DIRECT/::1 -"))
 	f.Add([]byte(`o b [22/Nov/2026:12:00:00 +0000] ::1 u I REST.GET k "GET / HTTP/1.1" 404 X 7` + "\ntls 2.0 2026-11-22T12:00:00 l l [::1]:1 x 5 2 98 7"))
+	f.Add([]byte(`CEF:0|a\|b|c|d|e|f|5|rt=1795348800500 src=[::1]:9 request=https://x.org/a?b\=c suser=a b out=7` + "\n12:00:00 | 200 | 1ms | ::1 | GET | /a | b"))
+	f.Add([]byte("2026-11-22T12:00:00Z INFO: ::1:9 - \"GET / HTTP/1.1\" 200 OK\n" + `{"log":"::1 - GET /a HTTP/1.1 200 - - 1 ms","stream":"x","time":"2026-11-22T12:00:00Z"}`))
+	f.Add([]byte("0 ``"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		log, err := NewReader(bytes.NewReader(data))
 		if err != nil {
@@ -85,7 +88,7 @@ func checkRequest(t *testing.T, r Request) {
 		t.Errorf("%+v", r)
 	}
 	host, _, _ := strings.Cut(KeyHostAndPath.Of(r), " ")
-	if quoted, err := strconv.QuotedPrefix(KeyHostAndPath.Of(r)); err == nil {
+	if quoted, err := strconv.QuotedPrefix(KeyHostAndPath.Of(r)); err == nil && quoted[0] == '"' { // not a host of backquotes
 		host, _ = strconv.Unquote(quoted)
 	}
 	if host != r.Host || KeyPath.Of(r) == "" {
