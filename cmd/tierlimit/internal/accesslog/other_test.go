@@ -144,6 +144,8 @@ func TestOtherFormats(t *testing.T) {
 		`1795348800.500 123 10.0.0.1 TCP_MISS/200 many GET http://x.org/ - HIER_DIRECT/192.0.2.1 -`:                    noTime,
 		`79a5 bucket [22/Nov/2026:12:00:00 +0000] 10.0.0.1 - 3E57 key "GET /a HTTP/1.1" 200 - 7`:                       noTime,
 		`tls 2.0 2026-11-22T12:00:00 net/lb/c6e7 g3d4 - 172.100.100.185:443 5 2 98 7 -`:                                noTime,
+		`CEF:0|F5|ASM|12.0|200|a|5|src=10.0.0.1 msg=no time`:                                                           noTime,
+		`CEF:0|F5|ASM|12.0|200|a|5|rt=1795348800500 msg=no client`:                                                     noTime,
 		// a line of a program that is not a request
 		`2026-11-22T12:00:01.5Z listening host=0.0.0.0 port=80`:                                           noTime,
 		`{"host":"web1","message":"listening","source_type":"file","timestamp":"2026-11-22T12:00:01.5Z"}`: noTime,
