@@ -180,42 +180,42 @@ func (a Algorithm) WorstCase(l Limit) int64 {
 // parameters, as in "sliding-counter:k=60,estimate" and "sliding-log:zset". "auto" and "" are [Automatic].
 // The error wraps [ErrInvalidAlgorithm] and says what is valid.
 func ParseAlgorithm(s string) (Algorithm, error) {
-	name, dials, _ := strings.Cut(s, ":")
+	name, parameters, _ := strings.Cut(s, ":")
 	if name == "" || name == "auto" {
-		if dials != "" {
+		if parameters != "" {
 			return Algorithm{}, fmt.Errorf("%w: %q: auto has no parameters", ErrInvalidAlgorithm, s)
 		}
 		return Automatic(), nil
 	}
 	for _, a := range append(Algorithms(), Concurrency()) {
 		if a.Name() == name {
-			return a.withDials(s, dials)
+			return a.withParameters(s, parameters)
 		}
 	}
 	return Algorithm{}, fmt.Errorf("%w: %q, must be one of auto, sliding-log, sliding-counter, gcra, fixed-window", ErrInvalidAlgorithm, s)
 }
 
-func (a Algorithm) withDials(whole, dials string) (Algorithm, error) {
-	for dial := range strings.SplitSeq(dials, ",") {
-		name, value, _ := strings.Cut(dial, "=")
+func (a Algorithm) withParameters(whole, parameters string) (Algorithm, error) {
+	for parameter := range strings.SplitSeq(parameters, ",") {
+		name, value, _ := strings.Cut(parameter, "=")
 		switch {
-		case dial == "":
-		case a.kind == kindSlidingLog && dial == "zset":
+		case parameter == "":
+		case a.kind == kindSlidingLog && parameter == "zset":
 			a.zset = true
 		case a.kind != kindSlidingCounter:
-			return Algorithm{}, fmt.Errorf("%w: %q: %s has no parameter %q", ErrInvalidAlgorithm, whole, a.Name(), dial)
+			return Algorithm{}, fmt.Errorf("%w: %q: %s has no parameter %q", ErrInvalidAlgorithm, whole, a.Name(), parameter)
 		case name == "k":
 			k, err := strconv.Atoi(value)
 			if err != nil {
 				return Algorithm{}, fmt.Errorf("%w: %q: k=%q is not a whole number between 1 and %d", ErrInvalidAlgorithm, whole, value, MaxBuckets)
 			}
 			a = SlidingCounter(k, a.rounding)
-		case dial == "strict":
+		case parameter == "strict":
 			a.rounding = Strict
-		case dial == "estimate":
+		case parameter == "estimate":
 			a.rounding = Estimate
 		default:
-			return Algorithm{}, fmt.Errorf("%w: %q: unknown parameter %q, a sliding counter has k=NUMBER, strict and estimate", ErrInvalidAlgorithm, whole, dial)
+			return Algorithm{}, fmt.Errorf("%w: %q: unknown parameter %q, a sliding counter has k=NUMBER, strict and estimate", ErrInvalidAlgorithm, whole, parameter)
 		}
 	}
 	return a, a.Validate()

@@ -33,7 +33,7 @@ func TestParseAlgorithm(t *testing.T) {
 	}
 }
 
-// Law 6: the error names the dial and quotes the value.
+// Law 6: the error names the parameter and quotes the value.
 func TestParseAlgorithmErrors(t *testing.T) {
 	for text, says := range map[string]string{
 		"leaky-bucket":            `"leaky-bucket", must be one of auto, sliding-log, sliding-counter, gcra, fixed-window`,
@@ -81,7 +81,7 @@ func TestValidateAlgorithm(t *testing.T) {
 	}
 }
 
-// Every algorithm, with every setting of its dials, is equal after being written and read again, as text and
+// Every algorithm, with every setting of its parameters, is equal after being written and read again, as text and
 // within JSON.
 func TestAlgorithmsReadBack(t *testing.T) {
 	all := append(Algorithms(), Automatic(), SlidingLogZSet(), Concurrency())

@@ -12,7 +12,7 @@ var (
 	// out of range, ...). Returned when a rule is made, never by a decision.
 	ErrInvalidLimit = errors.New("tierlimit: invalid limit")
 
-	// ErrInvalidAlgorithm: an algorithm's name or dial is not known, or it cannot
+	// ErrInvalidAlgorithm: an algorithm's name or parameter is not known, or it cannot
 	// represent the limit it was asked to enforce.
 	ErrInvalidAlgorithm = errors.New("tierlimit: invalid algorithm")
 

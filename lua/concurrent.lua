@@ -16,23 +16,23 @@
 --
 -- Part of the decision script; numbers.lua lists the parts in their order.
 --
---   takes  numbers; of state.lua make, header, expiry, PREFIX, HEADER, MOST_UNITS, TAG_SLOTS,
+--   takes  numbers; of state.lua make, header, expiry, PREFIX, HEADER, MAX_UNITS, TAG_SLOTS,
 --          CONCURRENCY
 --   gives  make[CONCURRENCY], with one function beside those of state.lua: state(s, rule, units),
 --          which carries out a SLOTS
 
 local SLOT_LINE = 22
 -- The most processes that may hold units of one key: each decision reads all records (law 7).
-local MOST_LINES = 1000
+local MAX_LINES = 1000
 local LONGEST_SLOT = 600000000 -- the longest life of a record, in µs
 local AS_KNOWN = 2 ^ 48 - 1 -- the units of a SLOTS that changes no number
 
 make[CONCURRENCY] = function()
   local slots = { codes = { [TAG_SLOTS] = CONCURRENCY } }
 
-  -- Dials: the process's id (8 bytes).
-  function slots.rule(quota, window, dials)
-    return { algorithm = slots, quota = quota, window = window, holder = sub(packed, dials, dials + 7) }
+  -- Parameters: the process's id (8 bytes).
+  function slots.rule(quota, window, params)
+    return { algorithm = slots, quota = quota, window = window, holder = sub(packed, params, params + 7) }
   end
 
   -- Sums up the records. If one more process would be too many, no units are free for a process without a record.
@@ -47,7 +47,7 @@ make[CONCURRENCY] = function()
       end
     end
     s.free = math.max(0, rule.quota - held)
-    if not s.own and #s.holders >= MOST_LINES then
+    if not s.own and #s.holders >= MAX_LINES then
       s.free = 0
     end
   end
@@ -60,13 +60,13 @@ make[CONCURRENCY] = function()
       raw = read('GET', s.key)
     end
     local size = #raw - HEADER
-    if size <= 0 or size % SLOT_LINE > 0 or size > MOST_LINES * SLOT_LINE then
+    if size <= 0 or size % SLOT_LINE > 0 or size > MAX_LINES * SLOT_LINE then
       return false
     end
     local lines, seen = {}, {}
     for from = HEADER + 1, #raw, SLOT_LINE do
       local line = { id = sub(raw, from, from + 7), till = unpack_time(raw, from + 8), units = unpack_time(raw, from + 15) }
-      if seen[line.id] or line.units < 1 or line.units > MOST_UNITS or line.till > s.newest + LONGEST_SLOT then
+      if seen[line.id] or line.units < 1 or line.units > MAX_UNITS or line.till > s.newest + LONGEST_SLOT then
         return false
       end
       seen[line.id] = true
@@ -98,7 +98,7 @@ make[CONCURRENCY] = function()
     table.sort(ends, function(a, b) return a.till < b.till end)
     local after = 0
     for i = 1, #ends do
-      if rule.quota - held >= cost and (s.own or #ends - i + 1 < MOST_LINES) then
+      if rule.quota - held >= cost and (s.own or #ends - i + 1 < MAX_LINES) then
         break
       end
       held, after = held - ends[i].units, ends[i].till - s.now
@@ -147,9 +147,9 @@ make[CONCURRENCY] = function()
     if units == AS_KNOWN then
       units = known
     end
-    units = math.min(units, MOST_UNITS)
+    units = math.min(units, MAX_UNITS)
     if units > 0 or known > 0 then
-      if units > 0 and not s.own and #s.holders >= MOST_LINES then
+      if units > 0 and not s.own and #s.holders >= MAX_LINES then
         return known
       end
       hold(s, rule, units)

@@ -109,9 +109,9 @@ make[FIXED_WINDOW] = function()
     return given, rule.quota - count, finish - now
   end
 
-  -- Dials of a calendar window, whose length is given as 0: the beginnings of the window before, of the current
+  -- Parameters of a calendar window, whose length is given as 0: the beginnings of the window before, of the current
   -- window, of the next one, and of the one after that (7 bytes each).
-  function fixed.rule(quota, window, dials)
+  function fixed.rule(quota, window, params)
     local rule = {
       algorithm = fixed, quota = quota, window = window, plain = plain, plain_give = plain_give, most_plain = quota,
       start = 0, finish = 0, ends = '', -- the window that was last used by plain
@@ -119,7 +119,7 @@ make[FIXED_WINDOW] = function()
     if window == 0 then
       rule.bounds = {}
       for i = 1, 4 do
-        rule.bounds[i] = unpack_int(packed, dials + (i - 1) * 7, 7)
+        rule.bounds[i] = unpack_int(packed, params + (i - 1) * 7, 7)
       end
     end
     return rule
@@ -130,7 +130,7 @@ make[FIXED_WINDOW] = function()
       return false
     end
     s.count = unpack_int(s.raw, HEADER + 8, 6)
-    return s.count <= MOST_UNITS
+    return s.count <= MAX_UNITS
   end
 
   function fixed.look(s, rule)
@@ -141,7 +141,7 @@ make[FIXED_WINDOW] = function()
     if s.tag == 0 or window_of(s.newest, rule) ~= start then
       s.count = 0
     elseif s.tag ~= TAG_FIXED_WINDOW then
-      s.count = since(start, inherit(s, rule, MOST_LIMITS * rule.quota))
+      s.count = since(start, inherit(s, rule, MAX_LIMITS * rule.quota))
     end
     fixed.recount(s, rule)
   end
@@ -174,7 +174,7 @@ make[FIXED_WINDOW] = function()
   end
 
   function fixed.charge(s, rule, stamps, units)
-    local before, room = s.count, math.max(0, MOST_LIMITS * rule.quota - s.count)
+    local before, room = s.count, math.max(0, MAX_LIMITS * rule.quota - s.count)
     for i = 1, #stamps do
       if window_of(stamps[i], rule) == window_of(s.now, rule) then
         local some = math.min(units[i], room)

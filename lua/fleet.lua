@@ -37,7 +37,7 @@ local SEQUENCE_LIFE, LIFE_PER_HEARTBEAT = 86400000, 60000 -- ms
 
 -- A score further ahead than this is from before a step back of the clock. One that is less far ahead ends soon, and
 -- may be that of a version in which instances count for longer.
-local MOST_AHEAD = 120000000 -- µs
+local MAX_AHEAD = 120000000 -- µs
 
 local t = redis.call('TIME')
 local now = t[1] * 1000000 + t[2]
@@ -74,7 +74,7 @@ local function count(key, member)
   -- The clock may have stepped back, by itself or by a failover. The instances that are there have had the time to
   -- set a new score; one that has ended would count for as long as the step.
   if now >= tonumber(ARGV[6]) then
-    redis.call('ZREMRANGEBYSCORE', key, string.format('%.0f', now + MOST_AHEAD), '+inf')
+    redis.call('ZREMRANGEBYSCORE', key, string.format('%.0f', now + MAX_AHEAD), '+inf')
   end
   return redis.call('ZCARD', key)
 end
@@ -95,7 +95,7 @@ else
 end
 
 -- More rules than this are replaced by '*', which stands for all rules.
-local MOST_LOST, LOST_BYTES, ANY = 64, '8191', '*'
+local MAX_LOST, LOST_BYTES, ANY = 64, '8191', '*'
 
 local lost, count_lost, last = {}, 0, 0
 
@@ -118,7 +118,7 @@ if ttl > 0 and sequence > survived then
     lose(ARGV[i], now + ARGV[i + 1])
   end
 end
-if count_lost > MOST_LOST then
+if count_lost > MAX_LOST then
   lost = { [ANY] = last }
 end
 if last > now then
@@ -130,8 +130,8 @@ if last > now then
 elseif text ~= '' then
   redis.call('DEL', KEYS[5])
 end
-local told = {}
+local reported = {}
 for rule, till in pairs(lost) do
-  told[#told + 1], told[#told + 2] = rule, till - now
+  reported[#reported + 1], reported[#reported + 2] = rule, till - now
 end
-return { now, size, unsettled, generation, survived, told }
+return { now, size, unsettled, generation, survived, reported }

@@ -3,7 +3,7 @@
 --
 -- Part of the decision script; numbers.lua lists the parts in their order.
 --
---   takes  numbers; state.lua, the algorithms by algorithm(code); lend
+--   takes  numbers; state.lua, the algorithms by algorithm(code); grant_lease
 --   gives  decide(keys, arguments), which lua.go lets a script return or a library register
 --
 --   KEYS     the entries' keys. The key of a LEASE is followed by the key of its leases. The key of a
@@ -16,7 +16,7 @@
 --     base (7)       earliest not-after of the entries, µs on Redis's clock
 --     rules (2)      the number of rules, and for each rule
 --       algorithm (1), plus 128 if holds that end unsettled are given back; quota (7), window
---       in µs (7), and dials (28): see the algorithms
+--       in µs (7), and parameters (28): see the algorithms
 --     entries, up to the end, for each
 --       form (1)     the operation, plus 8 if the key is that of the entry before, 16 if the entry
 --                    has a group, 32 if it has a long cost, 64 if it has a count. An operation
@@ -90,7 +90,7 @@ local MARKER_LONGER, MARKER_LONGEST = 60000, 600000 -- ms
 
 -- The rules used last, by their packed form. A library's function (see lua.go) keeps them from one run to the next.
 local known_rules, rules_known = {}, 0
-local MOST_RULES = 1000
+local MAX_RULES = 1000
 
 local function read_rule()
   local text = sub(packed, at, at + RULE - 1)
@@ -103,7 +103,7 @@ local function read_rule()
     if code >= 128 then
       rule.gives_back, rule.plain = true, nil -- holds that have ended must be looked for first
     end
-    if rules_known == MOST_RULES then
+    if rules_known == MAX_RULES then
       known_rules, rules_known = {}, 0
     end
     known_rules[text], rules_known = rule, rules_known + 1
@@ -155,11 +155,11 @@ local function read_entry(e)
       e.id, e.over = sub(packed, at, at + 7), sub(packed, at + 8, at + 15)
       at = at + 16
       e.most, e.reserve, e.life = next_number(7), next_number(7), next_number(4)
-      e.told = 0
+      e.result = 0
     elseif e.operation == SLOTS then
       e.units = next_number(6)
     elseif e.operation >= HOLD then
-      e.id, at, e.told = sub(packed, at, at + 7), at + 8, 0
+      e.id, at, e.result = sub(packed, at, at + 7), at + 8, 0
       e.life = next_number(7)
       if e.count > 1 then
         e.each, at = at, at + e.count * EACH_BYTES
@@ -267,16 +267,16 @@ local function look_at_holds(e, s)
 end
 
 -- Corrects what was charged for a hold to what was used: gives back the rest, or charges more. Returns 1 if the
--- hold exists, 2 if it had been given back, otherwise 0. Sets e.told to the number of units given back or charged.
+-- hold exists, 2 if it had been given back, otherwise 0. Sets e.result to the number of units given back or charged.
 local function settle_hold(e, s, rule)
   local stamp, units = take_hold(e, s)
   if not stamp then
     return 0
   end
   if e.cost < units then
-    e.told = release(s, rule, { stamp }, { units }, { units - e.cost })
+    e.result = release(s, rule, { stamp }, { units }, { units - e.cost })
   elseif e.cost > units then
-    e.told = charge_used(s, rule, e.cost - units)
+    e.result = charge_used(s, rule, e.cost - units)
   end
   if not after_giving(e, s) then
     return UNREADABLE
@@ -291,13 +291,13 @@ local function settle_holds(e, s, rule)
   local lines, there, alike, more, outcomes = take_lines(s.lines, 0, e.each, e.count)
   s.lines, s.holds_changed, e.outcomes = lines, s.holds_changed or there > 0, outcomes
   if alike then
-    e.told = release(s, rule, alike.stamps, nil, alike.units, alike)
+    e.result = release(s, rule, alike.stamps, nil, alike.units, alike)
     if not after_giving(e, s) then
       return UNREADABLE
     end
   end
   if more > 0 then
-    e.told = e.told + charge_used(s, rule, more)
+    e.result = e.result + charge_used(s, rule, more)
     if not after_giving(e, s) then
       return UNREADABLE
     end
@@ -440,7 +440,7 @@ local function settle(e, s, charge)
     s.holds, s.first, s.last, s.lines = e.holds, LATEST, 0, ''
     s.changed, s.holds_changed = true, true
   elseif operation == LEASE then
-    outcome = lend(e, s, rule)
+    outcome = grant_lease(e, s, rule)
   elseif operation == HOLD or operation == HOLD_UP_TO then
     if outcome > 0 then
       hold(e, s, rule, operation == HOLD and e.cost or outcome)
@@ -462,7 +462,7 @@ local function settle(e, s, charge)
   end
   local reset = rule.algorithm.reset(s, rule)
   if operation == LEASE or operation >= SETTLE then
-    answer(5, outcome, s.free, reset, s.offset, math.min(e.told, 2 ^ 53))
+    answer(5, outcome, s.free, reset, s.offset, math.min(e.result, 2 ^ 53))
     if e.count > 1 then
       reply[replies] = reply[replies] .. e.outcomes
     end
@@ -489,14 +489,14 @@ end
 -- total cost.
 local function decided_plainly(s)
   local form, rule, rule_low, after, after_low, cost, a, b, c, next_form = byte(packed, at, at + 9)
-  local behind = at + 9
+  local next_at = at + 9
   if form == TAKE then
-    behind, next_form = at + 6, a
+    next_at, next_form = at + 6, a
   elseif form == COUNTED_TAKE then
     cost = cost * ((a * 256 + b) * 256 + c)
   elseif form == LONG_TAKE then
-    cost, behind = unpack_time(packed, at + 6), at + 13
-    next_form = byte(packed, behind)
+    cost, next_at = unpack_time(packed, at + 6), at + 13
+    next_form = byte(packed, next_at)
   else
     return false
   end
@@ -512,12 +512,12 @@ local function decided_plainly(s)
     write(s)
   end
   s.key = '' -- it may be the same key, under another rule
-  local told = rule.plain(asked_keys[keys + 1], cost, rule)
-  if not told then
+  local encoded = rule.plain(asked_keys[keys + 1], cost, rule)
+  if not encoded then
     return false
   end
-  at, keys, replies = behind, keys + 1, replies + 1 -- the next entry has another key, so key and holds do not matter
-  reply[replies] = told
+  at, keys, replies = next_at, keys + 1, replies + 1 -- the next entry has another key, so key and holds do not matter
+  reply[replies] = encoded
   return true
 end
 
@@ -543,7 +543,7 @@ local function held_plainly(s)
     return false
   end
   local id, each = sub(packed, from, from + 7), from + 15
-  local behind = each + (count > 1 and count * EACH_BYTES or 0)
+  local next_at = each + (count > 1 and count * EACH_BYTES or 0)
   local entry_key, entry_holds, last = key, holds, keys
   if not same then
     entry_key, entry_holds, last = asked_keys[last + 1], nil, last + 1
@@ -556,19 +556,19 @@ local function held_plainly(s)
   end
   s.key = ''
   forget_holds(s)
-  local told
+  local encoded
   if operation == HOLD then
-    told = hold_plainly(entry_key, entry_holds, rule, cost, id, unpack_time(packed, from + 8), each, count)
+    encoded = hold_plainly(entry_key, entry_holds, rule, cost, id, unpack_time(packed, from + 8), each, count)
   else
-    local next_form = byte(packed, behind)
-    told = settle_plainly(entry_key, entry_holds, rule, cost, id, each, count, next_form and next_form % 16 >= 8)
+    local next_form = byte(packed, next_at)
+    encoded = settle_plainly(entry_key, entry_holds, rule, cost, id, each, count, next_form and next_form % 16 >= 8)
   end
-  if not told then
+  if not encoded then
     return false
   end
-  at = behind
+  at = next_at
   keys, key, holds, replies = last, entry_key, entry_holds, replies + 1
-  reply[replies] = told
+  reply[replies] = encoded
   return true
 end
 
@@ -595,15 +595,15 @@ do
         cost, from = unpack_time(packed, from), from + 7
       end
       rule, after = rules[rule * 256 + rule_low], after * 256 + after_low
-      local told = (form == GROUPED_TAKE or form == LONG_GROUPED_TAKE) and rule.plain and cost <= rule.most_plain
+      local encoded = (form == GROUPED_TAKE or form == LONG_GROUPED_TAKE) and rule.plain and cost <= rule.most_plain
         and (after == NO_NOT_AFTER or clock <= base + after * NOT_AFTER_STEP)
         and rule.plain(asked_keys[keys + n + 1], cost, rule)
-      if not told then
+      if not encoded then
         end_group(false)
         return false
       end
       n = n + 1
-      reply[replies + n] = told -- if the group proves not to be plain, run_group overwrites these answers
+      reply[replies + n] = encoded -- if the group proves not to be plain, run_group overwrites these answers
     until group_at(from) ~= number
     end_group(true)
     at, keys, replies = from, keys + n, replies + n
@@ -651,20 +651,20 @@ do
       return
     end
     local a, b, c, d, e, f, g, form, _, _, after, _, cost, h, i, j = byte(asked, 1, 16)
-    local behind = 14
+    local id_at = 14
     if form == COUNTED_TAKE then
       form, cost = TAKE, cost * ((h * 256 + i) * 256 + j)
     elseif form == LONG_TAKE or form == LONG_HOLD or form == LONG_SETTLE then
-      form, cost, behind = form - 32, unpack_time(asked, 14), 21
+      form, cost, id_at = form - 32, unpack_time(asked, 14), 21
     end
     if cost > rule.most_plain or (after < 255 and clock > (((((a * 256 + b) * 256 + c) * 256 + d) * 256 + e) * 256 + f) * 256 + g) then
       return
     elseif form == TAKE then
       return rule.plain and rule.plain(all_keys[1], cost, rule)
     elseif form == LONE_HOLD then
-      return hold_plainly(all_keys[1], all_keys[2], rule, cost, sub(asked, behind, behind + 7), unpack_time(asked, behind + 8), 0, 1)
+      return hold_plainly(all_keys[1], all_keys[2], rule, cost, sub(asked, id_at, id_at + 7), unpack_time(asked, id_at + 8), 0, 1)
     elseif form == LONE_SETTLE then
-      return settle_plainly(all_keys[1], all_keys[2], rule, cost, sub(asked, behind, behind + 7), 0, 1)
+      return settle_plainly(all_keys[1], all_keys[2], rule, cost, sub(asked, id_at, id_at + 7), 0, 1)
     end
   end
 end
@@ -679,7 +679,7 @@ end
 -- Decides the holds of an entry one by one, because not all of them fit.
 local function hold_each(e, s)
   local n, from, fits = e.count, e.each, e.fits
-  local denied, told -- the cost of the hold before if it was denied, and its answer
+  local denied, encoded -- the cost of the hold before if it was denied, and its answer
   if n == 1 or fits < 0 then
     for _ = 1, n do
       settle(e, s, true)
@@ -692,11 +692,11 @@ local function hold_each(e, s)
     from = from + EACH_BYTES
     if e.cost == denied then -- the same cost gets the same answer
       replies = replies + 1
-      reply[replies] = told
+      reply[replies] = encoded
     else
       look(e, s)
       settle(e, s, true)
-      denied, told = e.fits == 0 and e.cost, reply[replies]
+      denied, encoded = e.fits == 0 and e.cost, reply[replies]
     end
     shorten_reply()
   end
@@ -712,13 +712,13 @@ local function decide(all_keys, asked)
   local single = asked[2]
   if single then
     read_clock()
-    local told = decided_single(all_keys, packed, single)
-    if told then
-      local kind = byte(told)
+    local encoded = decided_single(all_keys, packed, single)
+    if encoded then
+      local kind = byte(encoded)
       if kind == ANSWER_ALLOWED or kind == ANSWER_NUMBERS then
-        told = told .. pack_time(clock)
+        encoded = encoded .. pack_time(clock)
       end
-      return told
+      return encoded
     end
     rules = { read_rule() }
     packed, at = single, 1

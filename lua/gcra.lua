@@ -16,7 +16,7 @@ make[GCRA] = function()
   local SHORT, LONG = HEADER + 19, HEADER + 25 -- bytes of a state without and with d-ths
   -- The largest debt after a change of limits: four times the debt that takes the longest window to pay off, which
   -- is the most that charges make.
-  local MOST = MOST_LIMITS * LONGEST_WINDOW
+  local MOST = MAX_LIMITS * LONGEST_WINDOW
 
   local gcra = {}
 
@@ -210,30 +210,30 @@ make[GCRA] = function()
     end
     seen_key = nil
     if p.changed then
-      local behind = pack_time(p.tat) .. rule.rate
+      local tail = pack_time(p.tat) .. rule.rate
       if p.part > 0 then
-        behind = behind .. pack_int(p.part, 6)
+        tail = tail .. pack_int(p.part, 6)
       end
-      if HEADER + #behind == #raw then
-        call('SETRANGE', key, '15', behind)
+      if HEADER + #tail == #raw then
+        call('SETRANGE', key, '15', tail)
       else
-        call('SET', key, sub(raw, 1, HEADER) .. behind, 'KEEPTTL')
+        call('SET', key, sub(raw, 1, HEADER) .. tail, 'KEEPTTL')
       end
     end
     return given, free(p, rule), gcra.reset(p)
   end
 
-  -- Dials: burst (7 bytes), interval (6), d (6).
-  function gcra.rule(quota, window, dials)
-    local interval, d = unpack_int(packed, dials + 7, 6), unpack_int(packed, dials + 13, 6)
+  -- Parameters: burst (7 bytes), interval (6), d (6).
+  function gcra.rule(quota, window, params)
+    local interval, d = unpack_int(packed, params + 7, 6), unpack_int(packed, params + 13, 6)
     local rule = {
-      algorithm = gcra, quota = quota, window = window, burst = unpack_int(packed, dials, 7), plain_give = plain_give,
+      algorithm = gcra, quota = quota, window = window, burst = unpack_int(packed, params, 7), plain_give = plain_give,
       interval = interval, d = d, a = floor(interval / d), n = interval % d, most_plain = floor(2 ^ 52 / (interval / d + d)),
       rate = pack_int(quota, 6) .. pack_int(window, 6), burst_whole = 0, burst_part = 0, most = 0,
       slack = math.max(1, floor(window / 16)), plain = plain,
     }
     rule.burst_whole, rule.burst_part = span(rule, rule.burst)
-    rule.most = MOST_LIMITS * math.max(quota, rule.burst) -- units of debt
+    rule.most = MAX_LIMITS * math.max(quota, rule.burst) -- units of debt
     return rule
   end
 
@@ -250,7 +250,7 @@ make[GCRA] = function()
       s.interval, s.d = rule.interval, rule.d
     else
       local quota, window = unpack_int(raw, HEADER + 8, 6), unpack_int(raw, HEADER + 14, 6)
-      if quota < 1 or quota > MOST_UNITS or window < 1 or window > LONGEST_WINDOW then
+      if quota < 1 or quota > MAX_UNITS or window < 1 or window > LONGEST_WINDOW then
         return false
       end
       s.interval, s.d = rate_of(quota, window)

@@ -23,11 +23,11 @@
 --          charge_at, charge_used; hold_plainly, settle_plainly
 
 local HOLDS_HEAD, HOLD_BYTES = 15, 30
-local MOST_HOLDS = 1000 -- lines of a key
+local MAX_HOLDS = 1000 -- lines of a key
 local LATE = 600000000 -- µs
 local LONGEST_HOLD = 86400000000 -- µs
 local LONGEST_MONTH = 2682000000000 -- µs, of the longest window of a calendar: 31 days and an hour
-local MOST_KEPT = LONGEST_WINDOW + LATE -- µs, the longest life of a line
+local MAX_KEPT = LONGEST_WINDOW + LATE -- µs, the longest life of a line
 local NO_HOLD = '\0\0\0\0\0\0\0\0' -- the id that settles what was not held before
 local OUTCOME_OFFSET = 3 -- see frame.lua
 -- What a HOLD or SETTLE with a count has for each hold, id (8) and units (7): its length, and a pattern that
@@ -53,7 +53,7 @@ local function read_holds(e, s)
     s.holds, s.first, s.last, s.lines = e.holds, LATEST, 0, ''
     return true
   end
-  if type(raw) == 'table' or byte(raw, 1, 1) ~= TAG_HOLDS or #raw < HOLDS_HEAD or #raw > HOLDS_HEAD + MOST_HOLDS * HOLD_BYTES
+  if type(raw) == 'table' or byte(raw, 1, 1) ~= TAG_HOLDS or #raw < HOLDS_HEAD or #raw > HOLDS_HEAD + MAX_HOLDS * HOLD_BYTES
     or (#raw - HOLDS_HEAD) % HOLD_BYTES > 0 then
     return false
   end
@@ -78,7 +78,7 @@ local function write_holds(s, more)
     call('DEL', s.holds)
   else
     -- The expiry is no later than a line can matter, even if the clock has stepped back.
-    local last = math.max(s.now, math.min(s.last, s.now + MOST_KEPT))
+    local last = math.max(s.now, math.min(s.last, s.now + MAX_KEPT))
     call('SET', s.holds, char(TAG_HOLDS) .. pack_time(s.first) .. pack_time(last) .. s.lines, expiry(last - s.offset))
   end
 end
@@ -87,14 +87,14 @@ end
 -- a damaged line are cut to what can be written again.
 local function hold_in(text, from)
   local charged, ends, units = unpack_time(text, from + 9), unpack_time(text, from + 16), unpack_time(text, from + 23)
-  return math.min(charged, LATEST), math.min(ends, LATEST), math.min(units, MOST_UNITS)
+  return math.min(charged, LATEST), math.min(ends, LATEST), math.min(units, MAX_UNITS)
 end
 
--- The position of the line of a hold, or nil if there is none. The search begins at position "behind", where a
+-- The position of the line of a hold, or nil if there is none. The search begins at position "start_at", where a
 -- line begins.
-local function find_line(lines, id, behind)
-  local from = find(lines, id, behind, true)
-  while from and (from - behind) % HOLD_BYTES > 0 do
+local function find_line(lines, id, start_at)
+  local from = find(lines, id, start_at, true)
+  while from and (from - start_at) % HOLD_BYTES > 0 do
     from = find(lines, id, from + 1, true)
   end
   return from
@@ -158,7 +158,7 @@ end
 
 -- The number of further holds that can be opened.
 local function room(s)
-  return MOST_HOLDS - #s.lines / HOLD_BYTES
+  return MAX_HOLDS - #s.lines / HOLD_BYTES
 end
 
 -- µs until a hold ends, which makes room for another one.
@@ -189,7 +189,7 @@ local function hold(e, s, rule, units)
 end
 
 -- Makes the entry's hold last for its life from now on, unless it lasts longer anyway. Returns 1 if the hold
--- exists, otherwise 0, and sets e.told to how long it lasts.
+-- exists, otherwise 0, and sets e.result to how long it lasts.
 local function extend(e, s, rule)
   local from = find_line(s.lines, e.id, 1)
   if not from then
@@ -200,7 +200,7 @@ local function extend(e, s, rule)
     return 0
   end
   ends = math.max(ends, s.now + e.life)
-  e.told = math.min(ends - s.now, LONGEST_HOLD)
+  e.result = math.min(ends - s.now, LONGEST_HOLD)
   replace_line(s, from, line_of(s, rule, e.id, rule.gives_back, charged, ends, units))
   return 1
 end
@@ -225,18 +225,18 @@ end
 -- or false if they give back nothing; how many units to charge in addition; and the outcome that a SETTLE of each
 -- hold would have had.
 local function take_lines(text, head, at, count)
-  local behind, taken, n, seen = head + 1, {}, 0, nil
+  local expected, taken, n, seen = head + 1, {}, 0, nil
   local same, stamp_text, units -- of the line before: its text without the id, its stamp, and its units
   local stamps, charged, sums, leasts, lasts, groups = {}, {}, {}, {}, {}, 0
   local each, held, given = {}, {}, 0
-  local sum, least, more, outcomes = 0, MOST_UNITS, 0, nil
+  local sum, least, more, outcomes = 0, MAX_UNITS, 0, nil
   for i = 1, count do
     local id = sub(packed, at, at + 7)
     -- Holds are mostly settled in the order of their lines.
-    local from = find(text, id, behind, true)
-    if from ~= behind then
-      from = from and find_line(text, id, behind) or find_line(text, id, head + 1)
-      if from and from < behind then
+    local from = find(text, id, expected, true)
+    if from ~= expected then
+      from = from and find_line(text, id, expected) or find_line(text, id, head + 1)
+      if from and from < expected then
         if not seen then
           seen = {}
           for k = 1, n do
@@ -254,21 +254,21 @@ local function take_lines(text, head, at, count)
       if seen then
         seen[from] = true
       end
-      if from >= behind then
-        behind = from + HOLD_BYTES
+      if from >= expected then
+        expected = from + HOLD_BYTES
       end
       local line = sub(text, from + 9, from + HOLD_BYTES - 1)
       if line ~= same then
         local a, b, c, d, f, g, h = byte(line, 15, 21)
         same, units = line, (((((a * 256 + b) * 256 + c) * 256 + d) * 256 + f) * 256 + g) * 256 + h
-        if units > MOST_UNITS then
-          units = MOST_UNITS
+        if units > MAX_UNITS then
+          units = MAX_UNITS
         end
         line = sub(line, 1, 7)
         if line ~= stamp_text then -- holds that were opened together have the same stamp
           if sum > 0 then
             sums[groups], leasts[groups], lasts[groups] = sum, least, given
-            sum, least = 0, MOST_UNITS
+            sum, least = 0, MAX_UNITS
           elseif groups > 0 then
             groups = groups - 1
           end
@@ -377,7 +377,7 @@ do
       return ''
     end
     if type(raw) == 'string' and byte(raw, 1, 1) == TAG_HOLDS and #raw > HOLDS_HEAD
-      and #raw <= HOLDS_HEAD + MOST_HOLDS * HOLD_BYTES and (#raw - HOLDS_HEAD) % HOLD_BYTES == 0 then
+      and #raw <= HOLDS_HEAD + MAX_HOLDS * HOLD_BYTES and (#raw - HOLDS_HEAD) % HOLD_BYTES == 0 then
       return raw
     end
   end
@@ -387,18 +387,18 @@ do
   -- position each on. Returns the answer, or nothing if the case is not as simple: then nothing was decided.
   function hold_plainly(key, holds, rule, units, id, life, each, count)
     local raw = sound_holds(holds)
-    if not raw or #raw + count * HOLD_BYTES > HOLDS_HEAD + MOST_HOLDS * HOLD_BYTES then
+    if not raw or #raw + count * HOLD_BYTES > HOLDS_HEAD + MAX_HOLDS * HOLD_BYTES then
       return
     end
     local first, last, lines = LATEST, 0, ''
     if raw ~= '' then
       first, last, lines = unpack_time(raw, 2), unpack_time(raw, 9), sub(raw, HOLDS_HEAD + 1)
-      if first <= clock or first > LATEST or last > clock + MOST_KEPT then
+      if first <= clock or first > LATEST or last > clock + MAX_KEPT then
         return
       end
     end
-    local told = rule.straight(key, units, rule)
-    if not told then
+    local encoded = rule.straight(key, units, rule)
+    if not encoded then
       return
     end
     -- Only now is it known that the units fit. Nothing may fail from here until the line is written.
@@ -418,7 +418,7 @@ do
     else
       call('SET', holds, head .. lines_of(each, count, common), expiry(last))
     end
-    return told
+    return encoded
   end
 
   -- The same for settlements of no more than was held. For a SETTLE with a count, the packed argument lists the

@@ -10,28 +10,28 @@
 --
 -- Part of the decision script; numbers.lua lists the parts in their order.
 --
---   takes  numbers; of state.lua expiry, MOST_UNITS, TAG_LEASES
---   gives  lend(e, s, rule), which charges the units of a LEASE
+--   takes  numbers; of state.lua expiry, MAX_UNITS, TAG_LEASES
+--   gives  grant_lease(e, s, rule), which charges the units of a LEASE
 
 local LEASE_BYTES = 22
-local MOST_LEASES = 64
+local MAX_LEASES = 64
 local LONGEST_LEASE = 1000000 -- µs
 
--- Charges up to e.cost units for the lease e.id, in memory, and returns how many. Sets e.told to the lease's
+-- Charges up to e.cost units for the lease e.id, in memory, and returns how many. Sets e.result to the lease's
 -- duration. The lease e.over ends.
 --
 -- It grants at most half of the units that may still be leased, and half of the units that are free beyond the
 -- reserve. So n processes that all want more get 1/(n+1) each, and when the limit is nearly used up, its last units
 -- are decided one by one.
-local function lend(e, s, rule)
+local function grant_lease(e, s, rule)
   local raw = read('GET', e.leases) or char(TAG_LEASES)
-  if type(raw) == 'table' or byte(raw, 1, 1) ~= TAG_LEASES or (#raw - 1) % LEASE_BYTES > 0 or #raw > 1 + MOST_LEASES * LEASE_BYTES then
+  if type(raw) == 'table' or byte(raw, 1, 1) ~= TAG_LEASES or (#raw - 1) % LEASE_BYTES > 0 or #raw > 1 + MAX_LEASES * LEASE_BYTES then
     return 0 -- not ours, or of a later version, or damaged
   end
   local kept, out, latest, changed = {}, 0, 0, false
   for from = 2, #raw, LEASE_BYTES do
     local id, ends, units = sub(raw, from, from + 7), unpack_time(raw, from + 8), unpack_time(raw, from + 15)
-    if units > MOST_UNITS then
+    if units > MAX_UNITS then
       return 0
     elseif id == e.over then
       changed = true
@@ -46,15 +46,15 @@ local function lend(e, s, rule)
   end
 
   local units = math.min(e.cost, floor((s.free - e.reserve) / 2), math.ceil((e.most - out) / 2))
-  if units < 1 or #kept >= MOST_LEASES then
+  if units < 1 or #kept >= MAX_LEASES then
     units = 0
   else
-    e.told = e.life
+    e.result = e.life
     if rule.algorithm.turn then
-      e.told = math.min(e.life, rule.algorithm.turn(s, rule))
+      e.result = math.min(e.life, rule.algorithm.turn(s, rule))
     end
-    latest, changed = math.max(latest, s.now + e.told), true
-    kept[#kept + 1] = e.id .. pack_time(s.now + e.told) .. pack_time(units)
+    latest, changed = math.max(latest, s.now + e.result), true
+    kept[#kept + 1] = e.id .. pack_time(s.now + e.result) .. pack_time(units)
   end
 
   -- The leases are written before the charge: if only one of the two is written, it must be the leases.

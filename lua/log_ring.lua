@@ -17,12 +17,12 @@
 -- keep      largest quota used            head      slot of the oldest unit
 --                                         count     units stored
 
-local MOST_LOG_UNITS = 100000 -- most units of the largest log
+local MAX_LOG_UNITS = 100000 -- most units of the largest log
 
 make[SLIDING_LOG] = function()
   local SLOTS = HEADER + 23 -- the slots start after this byte
 
-  local ring = { most = MOST_LOG_UNITS }
+  local ring = { most = MAX_LOG_UNITS }
 
   local function width_for(window)
     if window < 2 ^ 38 then
@@ -42,7 +42,7 @@ make[SLIDING_LOG] = function()
     s.capacity = unpack_int(raw, HEADER + 12, 4)
     s.head = unpack_int(raw, HEADER + 16, 4)
     s.count = unpack_int(raw, HEADER + 20, 4)
-    if s.longest > LONGEST_WINDOW or s.keep > MOST_LOG_UNITS or s.capacity > s.keep or s.head >= s.capacity or s.count > s.capacity then
+    if s.longest > LONGEST_WINDOW or s.keep > MAX_LOG_UNITS or s.capacity > s.keep or s.head >= s.capacity or s.count > s.capacity then
       return false
     end
     local size = SLOTS + s.capacity * s.width

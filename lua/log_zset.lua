@@ -13,17 +13,17 @@
 --
 --   tag 6 (not stored: it is the type, and the member OFFSET)
 
-local MOST_LOG_ZSET_UNITS = 5000 -- of the largest log
+local MAX_LOG_ZSET_UNITS = 5000 -- of the largest log
 
 make[SLIDING_LOG_ZSET] = function()
-  local zset = { most = MOST_LOG_ZSET_UNITS }
+  local zset = { most = MAX_LOG_ZSET_UNITS }
 
   function zset.read(s)
     if type(s.raw) ~= 'table' then -- a string that begins with the tag of a sorted set
       return false
     end
     s.count = call('ZCARD', s.key) - MARKS
-    return s.longest <= LONGEST_WINDOW and s.keep <= MOST_LOG_ZSET_UNITS and s.count <= s.keep
+    return s.longest <= LONGEST_WINDOW and s.keep <= MAX_LOG_ZSET_UNITS and s.count <= s.keep
   end
 
   function zset.stamp(s, i)

@@ -106,9 +106,9 @@ const LongestSlot = 600_000_000
 
 // The lengths of parts of the packed argument, in bytes.
 const (
-	// RuleBytes is the length of a rule. Its last DialBytes are the algorithm's parameters.
-	RuleBytes = 15 + DialBytes
-	DialBytes = 28
+	// RuleBytes is the length of a rule. Its last ParameterBytes are the algorithm's parameters.
+	RuleBytes      = 15 + ParameterBytes
+	ParameterBytes = 28
 )
 
 // The form of a packed entry is its operation plus these flags.

@@ -27,7 +27,7 @@
 
 make[SLIDING_COUNTER] = function()
   local COUNTS = HEADER + 15 -- the counts start after this byte
-  local MOST_K, WIDEST = 256, 6
+  local MAX_K, WIDEST = 256, 6
 
   local counter = {}
 
@@ -236,13 +236,13 @@ make[SLIDING_COUNTER] = function()
     return given, p.free, counter.reset(p, rule)
   end
 
-  -- Dials: k (2 bytes), strict (1).
-  function counter.rule(quota, window, dials)
-    local k, width = unpack_int(packed, dials, 2), bytes_for(quota)
+  -- Parameters: k (2 bytes), strict (1).
+  function counter.rule(quota, window, params)
+    local k, width = unpack_int(packed, params, 2), bytes_for(quota)
     return {
       algorithm = counter, quota = quota, window = window, k = k, width = width, plain = plain, bytes = COUNTS + (k + 1) * width,
       plain_give = plain_give, most_plain = quota, unused = rep('\0', COUNTS + (k + 1) * width),
-      strict = byte(packed, dials + 2) == 1, dims = pack_int(k, 2) .. char(width) .. pack_int(window, 6),
+      strict = byte(packed, params + 2) == 1, dims = pack_int(k, 2) .. char(width) .. pack_int(window, 6),
       index = 0, start = 0, finish = 0, ends = 0, place = 0, oldest = 0, -- of the sub-window that plain used last
     }
   end
@@ -252,7 +252,7 @@ make[SLIDING_COUNTER] = function()
   -- the factor 2.
   function counter.read(s)
     if #s.raw == PREFIX then
-      s.raw = call('GETRANGE', s.key, '0', decimal(COUNTS + (MOST_K + 1) * WIDEST))
+      s.raw = call('GETRANGE', s.key, '0', decimal(COUNTS + (MAX_K + 1) * WIDEST))
     end
     local raw = s.raw
     if #raw < COUNTS then
@@ -260,8 +260,8 @@ make[SLIDING_COUNTER] = function()
     end
     local k, width = unpack_int(raw, HEADER + 1, 2), byte(raw, HEADER + 3)
     s.total = unpack_int(raw, HEADER + 10, 6)
-    return width > 0 and width <= WIDEST and k > 0 and k <= MOST_K and unpack_int(raw, HEADER + 4, 6) > 0
-      and #raw == COUNTS + (k + 1) * width and s.total <= 2 * MOST_UNITS
+    return width > 0 and width <= WIDEST and k > 0 and k <= MAX_K and unpack_int(raw, HEADER + 4, 6) > 0
+      and #raw == COUNTS + (k + 1) * width and s.total <= 2 * MAX_UNITS
   end
 
   function counter.look(s, rule)
@@ -282,7 +282,7 @@ make[SLIDING_COUNTER] = function()
     else
       -- The key is new, or has another algorithm's state, or was counted in other sub-windows.
       if s.tag ~= 0 then
-        s.inherited = inherit(s, rule, s.tag == TAG_COUNTER and s.total or MOST_LIMITS * rule.quota)
+        s.inherited = inherit(s, rule, s.tag == TAG_COUNTER and s.total or MAX_LIMITS * rule.quota)
         s.total = s.inherited.units
       end
       s.width = math.max(width, bytes_for(s.total))
@@ -368,7 +368,7 @@ make[SLIDING_COUNTER] = function()
   end
 
   function counter.charge(s, rule, stamps, units)
-    local room = math.min(MOST_LIMITS * rule.quota - counted(s, rule), 2 * MOST_UNITS - s.total) -- the second: see read
+    local room = math.min(MAX_LIMITS * rule.quota - counted(s, rule), 2 * MAX_UNITS - s.total) -- the second: see read
     local charged = 0
     for i = 1, #stamps do
       local index = sub_window(stamps[i], rule)

@@ -69,7 +69,7 @@ local function sliding_log(encoding)
     if s.tag ~= 0 and made[code_of[s.tag]] == log then
       s.longest, s.keep = math.max(s.longest, rule.window), math.max(s.keep, rule.quota)
     else
-      s.inherited = s.tag ~= 0 and inherit(s, rule, math.min(encoding.most, MOST_LIMITS * rule.quota))
+      s.inherited = s.tag ~= 0 and inherit(s, rule, math.min(encoding.most, MAX_LIMITS * rule.quota))
       s.count, s.longest = s.inherited and s.inherited.units or 0, rule.window
       s.keep = math.max(rule.quota, s.count)
       s.width, s.capacity = nil, nil -- there is no ring yet
@@ -159,7 +159,7 @@ local function sliding_log(encoding)
     end
     if charged > 0 then
       s.past, s.changed = past, true
-      s.keep = math.max(s.keep, math.min(encoding.most, MOST_LIMITS * rule.quota, live(s) + charged))
+      s.keep = math.max(s.keep, math.min(encoding.most, MAX_LIMITS * rule.quota, live(s) + charged))
     end
     return charged
   end

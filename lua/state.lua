@@ -234,10 +234,10 @@ local function store(s, value, t)
   end
 end
 
--- Units of the past are charged whether or not they fit, but only up to MOST_LIMITS times a limit: so numbers stay
+-- Units of the past are charged whether or not they fit, but only up to MAX_LIMITS times a limit: so numbers stay
 -- small, and no mistake locks a key for long.
-local MOST_LIMITS = 4
-local MOST_UNITS = MOST_LIMITS * 2 ^ 40 -- most units of a key: four times the largest limit
+local MAX_LIMITS = 4
+local MAX_UNITS = MAX_LIMITS * 2 ^ 40 -- most units of a key: four times the largest limit
 
 -- The first bytes of answers that are not states, see frame.lua.
 local ANSWER_NUMBERS, ANSWER_ALLOWED, ANSWER_WITH_PARTS = 0, 255, '\254'
@@ -246,8 +246,8 @@ local ANSWER_NUMBERS, ANSWER_ALLOWED, ANSWER_WITH_PARTS = 0, 255, '\254'
 -- batch does not use is not created, because that would be a large part of a small batch's cost. The algorithm is a
 -- table of functions:
 --
---   rule(quota, window, dials)
---                         a rule, as a table; its dials are packed from the given position on.
+--   rule(quota, window, params)
+--                         a rule, as a table; its parameters are packed from the given position on.
 --                         It may have a function plain(key, cost, rule), which decides the most
 --                         common requests, those for units that are free, and writes (by put),
 --                         straight through. It returns the answer (see frame.lua); or nothing if
@@ -326,7 +326,7 @@ end
 --
 -- The rule may have the smaller limit of two rules in force side by side. While that limit is full, it grants
 -- nothing; but it may give units back, or charge units that were already used. So most algorithms take over more
--- units than fill their limit, MOST_LIMITS times as many: otherwise the larger rule would grant the rest again.
+-- units than fill their limit, MAX_LIMITS times as many: otherwise the larger rule would grant the rest again.
 local function inherit(s, rule, most)
   local from = { units = 0, groups = 0, at = {}, up_to = {} }
   local too_old = s.newest - (rule.window > 0 and rule.window or s.newest + 1)

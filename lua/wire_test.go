@@ -36,15 +36,15 @@ var wire = map[string]string{
 	"TagLog": "TAG_LOG", "TagLongLog": "TAG_LONG_LOG", "TagCounter": "TAG_COUNTER", "TagGCRA": "TAG_GCRA",
 	"TagFixedWindow": "TAG_FIXED_WINDOW", "TagLogZSet": "TAG_LOG_ZSET", "TagLeases": "TAG_LEASES", "TagHolds": "TAG_HOLDS", "TagSlots": "TAG_SLOTS",
 	"HeaderBytes": "HEADER",
-	"EndOfTime":   "LATEST", "LongestWindow": "LONGEST_WINDOW", "MaxKeyUnits": "MOST_UNITS", "MaxLeases": "MOST_LEASES", "MaxHolders": "MOST_LINES",
+	"EndOfTime":   "LATEST", "LongestWindow": "LONGEST_WINDOW", "MaxKeyUnits": "MAX_UNITS", "MaxLeases": "MAX_LEASES", "MaxHolders": "MAX_LINES",
 
 	"RuleBytes": "RULE", "NotAfterStep": "NOT_AFTER_STEP", "NoNotAfter": "NO_NOT_AFTER",
-	"MaxLogUnits": "MOST_LOG_UNITS", "MaxLogZSetUnits": "MOST_LOG_ZSET_UNITS", "LongestLease": "LONGEST_LEASE",
-	"LongestHold": "LONGEST_HOLD", "LateHold": "LATE", "MaxHolds": "MOST_HOLDS",
+	"MaxLogUnits": "MAX_LOG_UNITS", "MaxLogZSetUnits": "MAX_LOG_ZSET_UNITS", "LongestLease": "LONGEST_LEASE",
+	"LongestHold": "LONGEST_HOLD", "LateHold": "LATE", "MaxHolds": "MAX_HOLDS",
 	"LongestSlot": "LONGEST_SLOT",
 
 	// Part of RULE.
-	"DialBytes": "",
+	"ParameterBytes": "",
 	// Written out in read_entry, which takes the form apart; every batch has forms.
 	"SameKey": "", "HasGroup": "", "LongCost": "", "HasCount": "", "FurtherOperation": "",
 	// Written out in read_rule.

@@ -30,16 +30,16 @@ type Rule struct {
 }
 
 // packedRule is the rule in the script's format: algorithm (1 byte), quota (7), window (7), and the
-// algorithm's dials, which are its parameters.
+// algorithm's parameters.
 type packedRule [lua.RuleBytes]byte
 
 func (p *packedRule) put(at int, n int64, bytes int) { appendInt(p[at:at], n, bytes) }
 
 func (p *packedRule) setWindow(µs int64) { p.put(8, µs, 7) }
 
-// dial writes one of the dials, at the given offset in them.
-func (p *packedRule) dial(at int, n int64, bytes int) {
-	p.put(lua.RuleBytes-lua.DialBytes+at, n, bytes)
+// setParameter writes one of the parameters, at the given offset in them.
+func (p *packedRule) setParameter(at int, n int64, bytes int) {
+	p.put(lua.RuleBytes-lua.ParameterBytes+at, n, bytes)
 }
 
 // NewRule encodes a limit under an algorithm, which must not be automatic. It returns an error if
@@ -75,9 +75,9 @@ func NewRule(l limit.Limit, a limit.Algorithm) (*Rule, error) {
 		code = lua.GCRA
 		r.rate = gcra.NewRate(l)
 		whole, num, den := r.rate.Interval()
-		r.packed.dial(0, r.rate.Burst(), 7)
-		r.packed.dial(7, whole*den+num, 6)
-		r.packed.dial(13, den, 6)
+		r.packed.setParameter(0, r.rate.Burst(), 7)
+		r.packed.setParameter(7, whole*den+num, 6)
+		r.packed.setParameter(13, den, 6)
 	case a.Same(limit.FixedWindow()):
 		code = lua.FixedWindow
 		if l.IsCalendar() {
@@ -87,9 +87,9 @@ func NewRule(l limit.Limit, a limit.Algorithm) (*Rule, error) {
 		return nil, fmt.Errorf("%w: automatic must be resolved first", limit.ErrInvalidAlgorithm)
 	default:
 		code = lua.SlidingCounter
-		r.packed.dial(0, int64(a.Buckets()), 2)
+		r.packed.setParameter(0, int64(a.Buckets()), 2)
 		if a.Rounding() == limit.Strict {
-			r.packed.dial(2, 1, 1)
+			r.packed.setParameter(2, 1, 1)
 		}
 	}
 	r.packed.put(0, int64(code), 1)

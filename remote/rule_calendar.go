@@ -27,11 +27,11 @@ func (c *calendar) packed(rule packedRule, now time.Time) *packedRule {
 	fresh.start, fresh.end = c.limit.Calendar(now)
 	before, _ := c.limit.Calendar(fresh.start.Add(-time.Microsecond))
 	_, after := c.limit.Calendar(fresh.end)
-	fresh.packed.setWindow(0) // no length: the dials say where windows begin
+	fresh.packed.setWindow(0) // no length: the parameters say where windows begin
 	for i, t := range []time.Time{before, fresh.start, fresh.end, after} {
 		// A virtual clock may start in a window that began before 1970. That window is said to begin in 1970,
 		// because Redis holds no earlier times.
-		fresh.packed.dial(7*i, max(0, t.UnixMicro()), 7)
+		fresh.packed.setParameter(7*i, max(0, t.UnixMicro()), 7)
 	}
 	c.current.Store(fresh)
 	return &fresh.packed

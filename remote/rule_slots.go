@@ -32,7 +32,7 @@ func NewSlotsRule(l limit.Limit, ttl time.Duration, holder Holder) (*Rule, error
 	r.packed.put(0, lua.Concurrency, 1)
 	r.packed.put(1, l.Quota(), 7)
 	r.packed.setWindow(ttl.Microseconds())
-	copy(r.packed[lua.RuleBytes-lua.DialBytes:], holder[:])
+	copy(r.packed[lua.RuleBytes-lua.ParameterBytes:], holder[:])
 	r.packedText = string(r.packed[:])
 	return r, nil
 }
