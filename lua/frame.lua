@@ -114,18 +114,19 @@ end
 
 -- The state of one run.
 local asked_keys
-local base -- of the not-afters
-local rules
+local too_late -- entries with a not-after below this are expired; NO_NOT_AFTER is not below
+local rules = {} -- the batch's rules, by number
 local keys, markers -- how many were used so far
 local key, holds -- the Redis keys of the entry before, and of its holds if they were given
-local reply, replies
+local reply, replies = {}, 0 -- the pieces of the reply, and their number
+local MAX_PIECES = 200
 
 local function read_entry(e)
   local form, rule, rule_low, after, after_low, cost = byte(packed, at, at + 5)
   at = at + 6
   e.cost, e.count, e.holds, e.full = cost, 1, nil, false
   after = after * 256 + after_low
-  e.late = after < NO_NOT_AFTER and clock > base + after * NOT_AFTER_STEP
+  e.late = after < too_late
   e.rule = rules[rule * 256 + rule_low]
   if form == TAKE then
     keys = keys + 1
@@ -484,41 +485,40 @@ local function settle(e, s, charge)
   answer(6, outcome, s.free, reset, s.offset, retry_after, next_after)
 end
 
--- Decides the current entry if it is a plain one: a TAKE, in time, that shares its key with no neighbor, and that
--- its rule's plain function can decide. Returns whether it did. If all of a count fit, they are one charge of their
--- total cost.
-local function decided_plainly(s)
-  local form, rule, rule_low, after, after_low, cost, a, b, c, next_form = byte(packed, at, at + 9)
-  local next_at = at + 9
-  if form == TAKE then
-    next_at, next_form = at + 6, a
-  elseif form == COUNTED_TAKE then
-    cost = cost * ((a * 256 + b) * 256 + c)
-  elseif form == LONG_TAKE then
-    cost, next_at = unpack_time(packed, at + 6), at + 13
-    next_form = byte(packed, next_at)
-  else
-    return false
+-- Decides entries up to the first that is no plain one. A plain one is a TAKE, in time, that shares its key with no
+-- neighbor, and that its rule's plain function can decide. If all of a count fit, they are one charge of their total cost.
+local function decide_plain_entries(s)
+  local from, last, n, ends = at, keys, replies, #packed
+  while from <= ends and n < MAX_PIECES do
+    local form, number, number_low, after, after_low, cost, a, b, c, next_form = byte(packed, from, from + 9)
+    local next_at = from + 9
+    if form == TAKE then
+      next_at, next_form = from + 6, a
+    elseif form == COUNTED_TAKE then
+      cost = cost * ((a * 256 + b) * 256 + c)
+    elseif form == LONG_TAKE then
+      cost, next_at = unpack_time(packed, from + 6), from + 13
+      next_form = byte(packed, next_at)
+    else
+      break
+    end
+    local rule = rules[number * 256 + number_low]
+    after = after * 256 + after_low
+    if not rule.plain or cost > rule.most_plain or after < too_late or (next_form and next_form % 16 >= 8) then
+      break
+    end
+    if s.key ~= '' then
+      write(s)
+      s.key = '' -- it may be the same key, under another rule
+    end
+    local encoded = rule.plain(asked_keys[last + 1], cost, rule)
+    if not encoded then
+      break
+    end
+    from, last, n = next_at, last + 1, n + 1 -- the next entry has another key, so key and holds do not matter
+    reply[n] = encoded
   end
-  if next_form and next_form % 16 >= 8 then
-    return false
-  end
-  rule = rules[rule * 256 + rule_low]
-  after = after * 256 + after_low
-  if not rule.plain or cost > rule.most_plain or (after < NO_NOT_AFTER and clock > base + after * NOT_AFTER_STEP) then
-    return false
-  end
-  if s.changed or s.holds_changed then
-    write(s)
-  end
-  s.key = '' -- it may be the same key, under another rule
-  local encoded = rule.plain(asked_keys[keys + 1], cost, rule)
-  if not encoded then
-    return false
-  end
-  at, keys, replies = next_at, keys + 1, replies + 1 -- the next entry has another key, so key and holds do not matter
-  reply[replies] = encoded
-  return true
+  at, keys, replies = from, last, n
 end
 
 -- The same for a HOLD or SETTLE, unless the entry before has left a state of its key in memory.
@@ -539,7 +539,7 @@ local function held_plainly(s)
   if form % 128 >= 64 then
     count, from = unpack_int(packed, from, 3), from + 3
   end
-  if not rule.straight or cost > rule.most_plain or (after < NO_NOT_AFTER and clock > base + after * NOT_AFTER_STEP) then
+  if not rule.straight or cost > rule.most_plain or after < too_late then
     return false
   end
   local id, each = sub(packed, from, from + 7), from + 15
@@ -583,20 +583,20 @@ do
     return form and form % 32 >= 16 and group * 256 + group_low or 0
   end
 
-  -- Decides the current group if all of its entries are plain ones, see decided_plainly. Returns whether it did. If
+  -- Decides the current group if all of its entries are plain ones, see decide_plain_entries. Returns whether it did. If
   -- not, nothing was written, and nothing was answered.
-  local function decided_group_plainly(number)
+  local function decided_group_plainly()
     local from, n = at, 0
+    local form, rule, rule_low, after, after_low, cost, a, b = byte(packed, at, at + 7)
+    local group, group_low = a, b
     begin_group()
     repeat
-      local form, rule, rule_low, after, after_low, cost = byte(packed, from, from + 5)
       from = from + 8
       if form == LONG_GROUPED_TAKE then
-        cost, from = unpack_time(packed, from), from + 7
+        cost, from, form = unpack_time(packed, from), from + 7, GROUPED_TAKE
       end
       rule, after = rules[rule * 256 + rule_low], after * 256 + after_low
-      local encoded = (form == GROUPED_TAKE or form == LONG_GROUPED_TAKE) and rule.plain and cost <= rule.most_plain
-        and (after == NO_NOT_AFTER or clock <= base + after * NOT_AFTER_STEP)
+      local encoded = form == GROUPED_TAKE and rule.plain and cost <= rule.most_plain and after >= too_late
         and rule.plain(asked_keys[keys + n + 1], cost, rule)
       if not encoded then
         end_group(false)
@@ -604,7 +604,8 @@ do
       end
       n = n + 1
       reply[replies + n] = encoded -- if the group proves not to be plain, run_group overwrites these answers
-    until group_at(from) ~= number
+      form, rule, rule_low, after, after_low, cost, a, b = byte(packed, from, from + 7)
+    until not form or form % 32 < 16 or a ~= group or b ~= group_low
     end_group(true)
     at, keys, replies = from, keys + n, replies + n
     key, holds = asked_keys[keys], nil
@@ -614,10 +615,10 @@ do
   function run_group(s)
     write(s)
     s.key = '' -- the group may write it
-    local number = group_at(at)
-    if decided_group_plainly(number) then
+    if decided_group_plainly() then
       return
     end
+    local number = group_at(at)
     local group, states, charge = {}, {}, true
     repeat
       local e, state = read_entry({}), new_state()
@@ -638,16 +639,15 @@ local entry = {
   operation = 0, rule = false, late = false, cost = 0, count = 0, key = '', fits = 0, full = false,
 }
 
--- A single entry has its own short path: where few callers ask at a time, most decisions come one by one. rule_text
--- is the packed rule, and asked has the base and the entry.
+-- A single entry has its own short path: where few callers ask at a time, most decisions come one by one. asked has the
+-- base and the entry.
 local decided_single
 do
   local LONE_HOLD, LONG_HOLD = HOLD + 120, HOLD + 152 -- forms
   local LONE_SETTLE, LONG_SETTLE = SETTLE + 120, SETTLE + 152
 
-  function decided_single(all_keys, rule_text, asked)
-    local rule = known_rules[rule_text]
-    if not rule or not rule.straight then
+  function decided_single(all_keys, rule, asked)
+    if not rule.straight then
       return
     end
     local a, b, c, d, e, f, g, form, _, _, after, _, cost, h, i, j = byte(asked, 1, 16)
@@ -669,11 +669,9 @@ do
   end
 end
 
--- Keeps the list of answers short: miniredis's table.concat fails with a few thousand pieces.
+-- Joins the pieces of the reply. It is called once there are many: miniredis's table.concat fails with a few thousand.
 local function shorten_reply()
-  if replies >= 200 then
-    reply, replies = { concat(reply) }, 1
-  end
+  reply[1], replies = concat(reply, '', 1, replies), 1
 end
 
 -- Decides the holds of an entry one by one, because not all of them fit.
@@ -698,7 +696,9 @@ local function hold_each(e, s)
       settle(e, s, true)
       denied, encoded = e.fits == 0 and e.cost, reply[replies]
     end
-    shorten_reply()
+    if replies >= MAX_PIECES then
+      shorten_reply()
+    end
   end
 end
 
@@ -712,7 +712,8 @@ local function decide(all_keys, asked)
   local single = asked[2]
   if single then
     read_clock()
-    local encoded = decided_single(all_keys, packed, single)
+    local rule = known_rules[packed] or read_rule()
+    local encoded = decided_single(all_keys, rule, single)
     if encoded then
       local kind = byte(encoded)
       if kind == ANSWER_ALLOWED or kind == ANSWER_NUMBERS then
@@ -720,41 +721,45 @@ local function decide(all_keys, asked)
       end
       return encoded
     end
-    rules = { read_rule() }
-    packed, at = single, 1
-    base = next_number(7)
+    rules[1], packed, at = rule, single, 1
+    too_late = clock > next_number(7) and 1 or 0
   else
-    clock = next_number(7)
-    virtual = clock > 0
-    if not virtual then
+    local a, b, c, d, e, f, g, h, i, j, k, l, m, n, count, count_low = byte(packed, 1, 16)
+    if a + b + c + d + e + f + g > 0 then
+      clock, virtual = unpack_time(packed, 1), true
+    else
       read_clock()
     end
-    base, rules = next_number(7), {}
-    for i = 1, next_number(2) do
-      rules[i] = read_rule()
+    local base = (((((h * 256 + i) * 256 + j) * 256 + k) * 256 + l) * 256 + m) * 256 + n
+    at, too_late = 17, math.min((clock - base) / NOT_AFTER_STEP, NO_NOT_AFTER)
+    for number = 1, count * 256 + count_low do
+      rules[number] = read_rule()
     end
   end
-  reply, replies = {}, 0
   local s = state
-  s.key, s.changed, s.holds_changed = '', false, false
+  s.key, s.changed, s.holds_changed, replies = '', false, false, 0
 
+  if not single then -- it was tried above
+    decide_plain_entries(s)
+  end
   while at <= #packed do
-    if not decided_plainly(s) and not held_plainly(s) then
-      if byte(packed, at) % 32 >= 16 then
-        run_group(s)
+    if byte(packed, at) % 32 >= 16 then
+      run_group(s)
+    elseif not held_plainly(s) then
+      local e = read_entry(entry)
+      look(e, s)
+      if e.operation == HOLD and e.fits < e.count then
+        hold_each(e, s)
       else
-        local e = read_entry(entry)
-        look(e, s)
-        if e.operation == HOLD and e.fits < e.count then
-          hold_each(e, s)
-        else
-          settle(e, s, true)
-        end
+        settle(e, s, true)
       end
     end
-    shorten_reply()
+    if replies >= MAX_PIECES then
+      shorten_reply()
+    end
+    decide_plain_entries(s)
   end
   write(s)
-  reply[replies + 1] = pack_time(clock)
-  return concat(reply)
+  reply[replies + 1] = header_tag and sub(header_now, 2, 8) or pack_time(clock)
+  return concat(reply, '', 1, replies + 1)
 end

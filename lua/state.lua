@@ -66,11 +66,12 @@ end
 -- decided, a function that postpones the call: a group of which not all entries fit writes nothing (law 9).
 local put, begin_group, end_group
 do
-  local postponed, n = {}, 0
+  local postponed, n = {}, 0 -- each call has a command and up to four arguments
 
-  local function postpone(...)
-    n = n + 1
-    postponed[n] = { ... }
+  local function postpone(command, key, a, b, c)
+    local i = n
+    postponed[i + 1], postponed[i + 2], postponed[i + 3], postponed[i + 4], postponed[i + 5] = command, key, a, b, c
+    n = i + 5
   end
 
   function begin_group()
@@ -80,8 +81,15 @@ do
   -- Makes the postponed calls if the whole group fits.
   function end_group(fits)
     put = call
-    for i = 1, fits and n or 0 do
-      call(unpack(postponed[i]))
+    for i = 1, fits and n or 0, 5 do
+      local command, key, a, b, c = postponed[i], postponed[i + 1], postponed[i + 2], postponed[i + 3], postponed[i + 4]
+      if c then
+        call(command, key, a, b, c)
+      elseif b then
+        call(command, key, a, b)
+      else
+        call(command, key, a)
+      end
     end
   end
 end
