@@ -42,7 +42,7 @@ type Client struct {
 	maxWait time.Duration
 }
 
-// ClientOption sets something for a [Client].
+// ClientOption configures a [Client].
 type ClientOption func(*Client) error
 
 // NewClient returns interceptors that charge calls to a rule before they are sent. The rule's limit

@@ -10,7 +10,7 @@ import (
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
-// Option sets something for a server's interceptors. [NewServer] checks the option's arguments, and
+// Option configures a server's interceptors. [NewServer] checks the option's arguments, and
 // returns an error that wraps [limit.ErrInvalidOption].
 type Option func(*Server) error
 
@@ -46,7 +46,7 @@ func Limit(rule *tiered.Rule, key KeyFunc, options ...LimitOption) Option {
 	}
 }
 
-// LimitOption sets something for one limit of a server.
+// LimitOption configures one limit of a server.
 type LimitOption func(*rateLimit) error
 
 // rateLimit is one limit of a server.
@@ -118,7 +118,7 @@ func Logger(logger *slog.Logger) Option {
 //
 // By default, mistakes ([limit.ErrInvalidCost], [limit.ErrCostExceedsLimit]) end with INTERNAL and are
 // logged. The context's own errors end with CANCELLED or DEADLINE_EXCEEDED, and all others
-// ([limit.ErrClosed]) with UNAVAILABLE and RetryInfo. The client is not told what the error is. Never
+// ([limit.ErrClosed]) with UNAVAILABLE and RetryInfo. The client does not learn what the error is. Never
 // return RESOURCE_EXHAUSTED: the client has not used up anything.
 func OnError(decide func(ctx context.Context, method string, err error) error) Option {
 	return option.Set(func(s *Server) { s.onError = decide }, decide != nil, "OnError was given nil")

@@ -65,9 +65,9 @@ func SetCost(ctx context.Context, units int64) bool { return admission.SetCost(c
 // client goes away. serve calls the handler with the given context and stores in result how the call
 // ended.
 func (s *Server) serveAndSettle(ctx context.Context, method string, a *admitted, serve func(ctx context.Context, result *Result)) {
-	var said *admission.SaidCost
+	var said *admission.ReportedCost
 	if slices.ContainsFunc(a.limits, func(l *rateLimit) bool { return l.ByHandler }) {
-		ctx, said = admission.AskCost(ctx)
+		ctx, said = admission.WithReportedCost(ctx)
 	}
 	began, result := time.Now(), Result{Panicked: true}
 	defer func() {

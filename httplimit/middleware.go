@@ -86,11 +86,11 @@ func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 		m.onDenied(w, r, denial)
 		return
 	}
-	var said *admission.SaidCost
+	var said *admission.ReportedCost
 	if m.inContext {
 		ctx := hand(r.Context(), decided)
 		if slices.ContainsFunc(limits, func(l *rateLimit) bool { return l.ByHandler }) {
-			ctx, said = admission.AskCost(ctx)
+			ctx, said = admission.WithReportedCost(ctx)
 		}
 		outer, inner := r, r.WithContext(ctx)
 		defer func() {
@@ -118,7 +118,7 @@ func (m *middleware) requests(r *http.Request, limits []*rateLimit, requests []t
 
 // serveAndSettle serves an admitted request and settles its charges, even if the handler panics or
 // the client goes away.
-func (m *middleware) serveAndSettle(w http.ResponseWriter, r *http.Request, next http.Handler, said *admission.SaidCost, limits []*rateLimit, requests []tiered.Request, decisions []limit.Decision) {
+func (m *middleware) serveAndSettle(w http.ResponseWriter, r *http.Request, next http.Handler, said *admission.ReportedCost, limits []*rateLimit, requests []tiered.Request, decisions []limit.Decision) {
 	recorded := &recorder{ResponseWriter: w}
 	if m.records {
 		w = recorded

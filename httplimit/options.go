@@ -11,7 +11,7 @@ import (
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
-// Option sets something for a middleware. [New] checks the option's arguments, and returns an error
+// Option configures a middleware. [New] checks the option's arguments, and returns an error
 // that wraps [limit.ErrInvalidOption].
 type Option func(*middleware) error
 
@@ -43,7 +43,7 @@ func Limit(rule *tiered.Rule, key KeyFunc, options ...LimitOption) Option {
 	}
 }
 
-// LimitOption sets something for one limit of a middleware.
+// LimitOption configures one limit of a middleware.
 type LimitOption func(*rateLimit) error
 
 // rateLimit is one limit of a middleware.
@@ -100,7 +100,7 @@ func Settle(actual func(*http.Request, Response) int64) LimitOption {
 	return option.Set(func(l *rateLimit) { l.Settle = actual }, actual != nil, "Settle was given nil")
 }
 
-// Unit sets the name of the unit that clients are told is counted (parameter qu), if the unit is not
+// Unit sets the name of the counted unit in header fields (parameter qu), if the unit is not
 // requests. The draft's other units are "content-bytes" and "concurrent-requests". The latter is the
 // default under a limit of [limit.Concurrent].
 func Unit(name string) LimitOption {

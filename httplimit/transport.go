@@ -81,7 +81,7 @@ type Transport struct {
 	holds   holds
 }
 
-// TransportOption sets something for a [Transport].
+// TransportOption configures a [Transport].
 type TransportOption func(*Transport) error
 
 // NewTransport returns a transport that charges a request to a rule before it passes the request on to

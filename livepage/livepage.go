@@ -48,7 +48,7 @@ type Page struct {
 	loaded inspect.Snapshot // at the last load
 }
 
-// Option sets something for a page. [New] checks the option's arguments.
+// Option configures a page. [New] checks the option's arguments.
 type Option func(*Page) error
 
 // HottestKeys makes the page show which keys ask most often. It finds them in a sample of the

@@ -34,7 +34,7 @@ import (
 // scope is the name of the instruments' scope.
 const scope = "github.com/tierlimit/tierlimit/otellimit"
 
-// Option sets something for [Register], which checks the option's arguments. Errors wrap
+// Option configures [Register], which checks the option's arguments. Errors wrap
 // [github.com/tierlimit/tierlimit/limit.ErrInvalidOption].
 type Option func(*config) error
 

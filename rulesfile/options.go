@@ -7,7 +7,7 @@ import (
 	"github.com/tierlimit/tierlimit/internal/option"
 )
 
-// Option sets something for the rules of a file. [Load] checks the option's arguments, and returns an
+// Option configures the rules of a file. [Load] checks the option's arguments, and returns an
 // error that wraps [limit.ErrInvalidOption].
 type Option func(*Rules) error
 

@@ -70,7 +70,7 @@ func (l *Limit[C, R]) CheckSettling() error {
 }
 
 // Used returns what a call used in the end, if that is known. said has what the call's handler reported.
-func (l *Limit[C, R]) Used(call C, result R, said *SaidCost) (units int64, known bool) {
+func (l *Limit[C, R]) Used(call C, result R, said *ReportedCost) (units int64, known bool) {
 	switch {
 	case l.Settle != nil:
 		return l.Settle(call, result), true

@@ -35,26 +35,26 @@ func Settle(ctx context.Context, q tiered.Request, d *limit.Decision, actual int
 	return nil
 }
 
-// SaidCost is the cost of a call as its handler reports it.
-type SaidCost struct {
+// ReportedCost is the cost of a call as its handler reports it.
+type ReportedCost struct {
 	outer context.Context
 	units atomic.Int64 // -1: nothing was reported
 }
 
-type saidCostKey struct{}
+type reportedCostKey struct{}
 
-// AskCost returns a context in which a handler can report the cost of its call with [SetCost].
-func AskCost(ctx context.Context) (context.Context, *SaidCost) {
-	c := &SaidCost{outer: ctx}
+// WithReportedCost returns a context in which a handler can report the cost of its call with [SetCost].
+func WithReportedCost(ctx context.Context) (context.Context, *ReportedCost) {
+	c := &ReportedCost{outer: ctx}
 	c.units.Store(-1)
-	return context.WithValue(ctx, saidCostKey{}, c), c
+	return context.WithValue(ctx, reportedCostKey{}, c), c
 }
 
-// SetCost reports the cost of a call, at least 0, to every AskCost in its context. It returns false if
+// SetCost reports the cost of a call, at least 0, to every ReportedCost in its context. It returns false if
 // there is none. It is safe for concurrent use.
 func SetCost(ctx context.Context, units int64) bool {
 	for asked := false; ; asked = true {
-		c, ok := ctx.Value(saidCostKey{}).(*SaidCost)
+		c, ok := ctx.Value(reportedCostKey{}).(*ReportedCost)
 		if !ok {
 			return asked
 		}
@@ -64,7 +64,7 @@ func SetCost(ctx context.Context, units int64) bool {
 }
 
 // Units returns the cost that was reported last. said is false if none was reported.
-func (c *SaidCost) Units() (units int64, said bool) {
+func (c *ReportedCost) Units() (units int64, said bool) {
 	units = c.units.Load()
 	return units, units >= 0
 }
