@@ -28,13 +28,13 @@ func (s *Slot[O]) till() int64 {
 	return s.held.till.Load()
 }
 
-// Release gives a slot back. If told is true, the caller must tell Redis at once, by an entry that has no
-// effect after until; h was then entered as by [Slots.Enter]. Otherwise the slot was no longer held, or a
-// statement will tell Redis how many units are held. A statement is used if the key is in doubt, if the
-// slots are kept without Redis, or if tell is false. It is also used if the slots may expire before
+// Release gives a slot back. If entered is true, the caller must send an entry at once that has no
+// effect after until, and h was entered as by [Slots.Enter]. Otherwise the slot was no longer held, or a
+// statement will report to Redis how many units are held. A statement is used if the key is in doubt, if the
+// slots are kept without Redis, or if send is false. It is also used if the slots may expire before
 // until: the entry could then take the units from a new record, of slots that were acquired after the old
 // record had expired.
-func (s *Slot[O]) Release(now, until int64, tell bool) (h *Held[O], units int64, told bool) {
+func (s *Slot[O]) Release(now, until int64, send bool) (h *Held[O], units int64, entered bool) {
 	if s.held == nil {
 		return nil, 0, false
 	}
@@ -47,11 +47,11 @@ func (s *Slot[O]) Release(now, until int64, tell bool) (h *Held[O], units int64,
 		return h, 0, false
 	}
 	h.remove(s)
-	if !tell || h.doubt || h.kept.Load() || until >= h.till.Load() {
+	if !send || h.doubt || h.kept.Load() || until >= h.till.Load() {
 		h.doubts(now)
 		return h, s.units, false
 	}
-	h.flying++
+	h.inFlight++
 	return h, s.units, true
 }
 

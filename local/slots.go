@@ -15,13 +15,13 @@ import (
 //
 // A lost answer leaves a key in doubt: Redis may or may not have charged the units. While a key is in
 // doubt, no further entries are sent that would change its record in Redis. Once the earlier entries can
-// no longer change the record, a statement tells Redis the number of units held. A statement is
+// no longer change the record, a statement gives Redis the number of units held. A statement is
 // idempotent, so units neither leak nor count twice.
 type Slots[O any] struct {
 	wake func()
 
 	mu    sync.Mutex // guards all keys, and their slots' places
-	of    map[HeldKey]*Held[O]
+	byKey map[HeldKey]*Held[O]
 	lost  map[string]uint64 // number of lost slots, by rule
 	ended bool              // EndAll was called
 }
@@ -43,24 +43,24 @@ type Held[O any] struct {
 	kept atomic.Bool
 
 	// Guarded by the table's mu:
-	owner   O             // of the last Enter
-	ttl     time.Duration // of the last Enter
-	longest time.Duration // longest ttl of all Enters since Redis has had a record
-	units   int64
-	slots   []*Slot[O]
-	timed   int    // number of slots that end in time
-	free    int64  // free units in Redis's last reply
-	share   int64  // units that this process may hold in an outage
-	quota   int64  // units of the limit that share is a part of
-	asking  int64  // units of share that are reserved; see Reserve
-	outage  uint32 // the outage for which share was fixed
-	flying  int    // entries in flight that change the record in Redis
-	flown   int64  // when the last of those entries ended
-	changes uint64 // number of changes by such entries and releases
-	doubt   bool
-	asked   bool          // a statement of the units held is in flight
-	since   int64         // the earliest time for such a statement
-	over    chan struct{} // closed when the doubt is over
+	owner             O             // of the last Enter
+	ttl               time.Duration // of the last Enter
+	longest           time.Duration // longest ttl of all Enters since Redis has had a record
+	units             int64
+	slots             []*Slot[O]
+	timed             int    // number of slots that end in time
+	free              int64  // free units in Redis's last reply
+	share             int64  // units that this process may hold in an outage
+	quota             int64  // units of the limit that share is a part of
+	reserved          int64  // units of share that are reserved; see Reserve
+	outage            uint32 // the outage for which share was fixed
+	inFlight          int    // entries in flight that change the record in Redis
+	lastEnded         int64  // when the last of those entries ended
+	changes           uint64 // number of changes by such entries and releases
+	doubt             bool
+	statementInFlight bool          // a statement of the units held is in flight
+	since             int64         // the earliest time for such a statement
+	over              chan struct{} // closed when the doubt is over
 }
 
 // goneAfter is the number of TTLs after which Redis has certainly forgotten a process that has sent
@@ -71,20 +71,20 @@ const goneAfter = 2
 // NewSlots returns an empty table. wake is called when a statement about a key in doubt is due, or will
 // become due. It must not block, and must not call the table.
 func NewSlots[O any](wake func()) *Slots[O] {
-	return &Slots[O]{wake: wake, of: make(map[HeldKey]*Held[O]), lost: make(map[string]uint64)}
+	return &Slots[O]{wake: wake, byKey: make(map[HeldKey]*Held[O]), lost: make(map[string]uint64)}
 }
 
 func (t *Slots[O]) held(key HeldKey) *Held[O] {
-	h := t.of[key]
+	h := t.byKey[key]
 	if h == nil {
 		h = &Held[O]{HeldKey: key, table: t}
-		t.of[key] = h
+		t.byKey[key] = h
 	}
 	return h
 }
 
 // Enter records that an entry is about to be sent that changes a key's record in Redis. The entry is for
-// an owner whose records last for ttl there. The caller must call Granted, Left or Unknown afterwards.
+// an owner whose records last for ttl there. The caller must call Granted, Unchanged or Unknown afterwards.
 // While the key is in doubt, h is nil and no entry may be sent; wait is closed when the doubt is over.
 // After EndAll h is nil, and wait is never closed.
 func (t *Slots[O]) Enter(key HeldKey, owner O, ttl time.Duration) (h *Held[O], wait <-chan struct{}) {
@@ -98,7 +98,7 @@ func (t *Slots[O]) Enter(key HeldKey, owner O, ttl time.Duration) (h *Held[O], w
 		return nil, h.over
 	}
 	h.ownedBy(owner, ttl)
-	h.flying++
+	h.inFlight++
 	h.changes++
 	return h, nil
 }
@@ -108,22 +108,22 @@ func (h *Held[O]) ownedBy(owner O, ttl time.Duration) {
 	h.owner, h.ttl, h.longest = owner, ttl, max(h.longest, ttl)
 }
 
-// left records that an entry has ended. The lock must be held.
-func (h *Held[O]) left(now int64) {
-	h.flying--
+// entryEnded records that an entry has ended. The lock must be held.
+func (h *Held[O]) entryEnded(now int64) {
+	h.inFlight--
 	h.changes++
-	h.flown = max(h.flown, now)
+	h.lastEnded = max(h.lastEnded, now)
 	if h.doubt {
 		h.table.wake()
 	}
 }
 
-// Left ends an Enter whose entry changed nothing in Redis. free is the number of free units in Redis's
+// Unchanged ends an Enter whose entry changed nothing in Redis. free is the number of free units in Redis's
 // reply, or -1 if there was no reply.
-func (h *Held[O]) Left(now, free int64) {
+func (h *Held[O]) Unchanged(now, free int64) {
 	h.table.mu.Lock()
 	defer h.table.mu.Unlock()
-	h.left(now)
+	h.entryEnded(now)
 	if free >= 0 {
 		h.free = free
 	}
@@ -135,8 +135,8 @@ func (h *Held[O]) Left(now, free int64) {
 func (h *Held[O]) Unknown(now, since int64) {
 	h.table.mu.Lock()
 	defer h.table.mu.Unlock()
-	h.left(now)
-	h.flown = max(h.flown, since)
+	h.entryEnded(now)
+	h.lastEnded = max(h.lastEnded, since)
 	h.doubts(since)
 }
 
@@ -154,7 +154,7 @@ func (h *Held[O]) doubts(since int64) {
 func (h *Held[O]) Granted(now, till, free, units int64, slots ...*Slot[O]) {
 	h.table.mu.Lock()
 	defer h.table.mu.Unlock()
-	h.left(now)
+	h.entryEnded(now)
 	h.free = free
 	h.lapse(now)
 	if now >= till {
@@ -217,23 +217,23 @@ func (h *Held[O]) end(now int64, all bool) (ended uint64) {
 // clean removes a key if nothing of it is held, and if Redis has no record of it or the record has
 // certainly expired. The lock must be held.
 func (h *Held[O]) clean(now int64) {
-	if h.units > 0 || h.asking > 0 || h.flying > 0 || h.asked || h.doubt && now < h.flown+goneAfter*int64(h.longest) {
+	if h.units > 0 || h.reserved > 0 || h.inFlight > 0 || h.statementInFlight || h.doubt && now < h.lastEnded+goneAfter*int64(h.longest) {
 		return
 	}
 	if h.doubt {
 		h.doubt = false
 		close(h.over)
 	}
-	delete(h.table.of, h.HeldKey)
+	delete(h.table.byKey, h.HeldKey)
 }
 
 // EndAll gives all slots back, in this process only, and makes Enter refuse further requests. Statements
-// then tell Redis.
+// then report this to Redis.
 func (t *Slots[O]) EndAll(now int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.ended = true
-	for _, h := range t.of {
+	for _, h := range t.byKey {
 		if h.units > 0 {
 			h.end(now, true)
 		}
@@ -255,7 +255,7 @@ func (t *Slots[O]) Counts() map[string]SlotCounts {
 	for rule, lost := range t.lost {
 		counts[rule] = SlotCounts{Lost: lost}
 	}
-	for _, h := range t.of {
+	for _, h := range t.byKey {
 		if h.units > 0 {
 			c := counts[h.Rule]
 			c.Units += h.units
@@ -269,5 +269,5 @@ func (t *Slots[O]) Counts() map[string]SlotCounts {
 func (t *Slots[O]) Keys() int {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return len(t.of)
+	return len(t.byKey)
 }

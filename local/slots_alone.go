@@ -41,7 +41,7 @@ type Share struct {
 func (h *Held[O]) room(now int64, s Share) int64 {
 	h.lapse(now)
 	if s.Any {
-		return math.MaxInt64 - h.units - h.asking
+		return math.MaxInt64 - h.units - h.reserved
 	}
 	if s.Outage == 0 || h.outage != s.Outage {
 		h.outage, h.quota = s.Outage, s.Quota
@@ -50,7 +50,7 @@ func (h *Held[O]) room(now int64, s Share) int64 {
 			h.share = min(s.Quota, h.units+min(h.free, s.Quota)/instances)
 		}
 	}
-	return max(0, h.shareOf(s.Quota)-h.units-h.asking)
+	return max(0, h.shareOf(s.Quota)-h.units-h.reserved)
 }
 
 // shareOf returns the share of a limit. The limit may be another one than when the share was fixed; the
@@ -82,10 +82,10 @@ func (t *Slots[O]) Reserve(now int64, key HeldKey, owner O, ttl time.Duration, s
 	defer t.mu.Unlock()
 	h := t.held(key)
 	defer h.clean(now)
-	h.ownedBy(owner, ttl) // Redis may have to be told of the key before it is asked
+	h.ownedBy(owner, ttl) // a statement about the key may have to be sent before Redis is asked
 	room = h.room(now, share)
 	reserved = min(count, room/units) * units
-	h.asking += reserved
+	h.reserved += reserved
 	return reserved, room
 }
 
@@ -94,7 +94,7 @@ func (t *Slots[O]) Unreserve(now int64, key HeldKey, units int64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	h := t.held(key)
-	h.asking -= units
+	h.reserved -= units
 	h.clean(now)
 }
 
@@ -103,7 +103,7 @@ func (t *Slots[O]) Unreserve(now int64, key HeldKey, units int64) {
 func (t *Slots[O]) Keep(now int64, reachable func(HeldKey) bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, h := range t.of {
+	for _, h := range t.byKey {
 		if h.lapse(now); h.timed < len(h.slots) && !h.kept.Load() && !reachable(h.HeldKey) {
 			h.kept.Store(true)
 			h.doubts(now)

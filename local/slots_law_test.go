@@ -100,7 +100,7 @@ func (f *slotFleet) hear(m *message) {
 	case m.units < 0 && m.answer.Granted != -m.units:
 		m.held.Unknown(f.now, f.now)
 	case m.units < 0, !m.answer.Allowed:
-		m.held.Left(f.now, m.answer.Remaining)
+		m.held.Unchanged(f.now, m.answer.Remaining)
 	default:
 		s := new(Slot[*holding])
 		if m.timed {
@@ -279,7 +279,7 @@ func (f *slotFleet) step(outages, losses bool) {
 		f.now += rapid.Int64Range(0, int64(fleetDeadline)).Draw(t, "ns")
 	case 15:
 		later := rapid.SampledFrom([]int64{int64(fleetTTL / 3), int64(fleetTTL / 2), int64(fleetTTL), int64(fleetTTL - fleetTTL/1000)}).Draw(t, "much later")
-		if h := p.table.of[theKey]; h != nil && rapid.Bool().Draw(t, "at the end") {
+		if h := p.table.byKey[theKey]; h != nil && rapid.Bool().Draw(t, "at the end") {
 			later = h.till.Load() - f.now + rapid.Int64Range(-1, 1).Draw(t, "edge")
 		}
 		f.now += max(0, later)
@@ -386,7 +386,7 @@ func slotsHistory(t *rapid.T, outages, losses bool) (acquired int) {
 	f.quiet()
 	for _, p := range f.processes {
 		if keys := p.table.Keys(); !p.dead && keys > 0 {
-			t.Fatalf("a process that holds nothing remembers %d keys: %+v", keys, p.table.of[theKey])
+			t.Fatalf("a process that holds nothing remembers %d keys: %+v", keys, p.table.byKey[theKey])
 		}
 	}
 	f.now += int64(fleetTTL) // the slots of dead processes end

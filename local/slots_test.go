@@ -369,7 +369,7 @@ func TestLaw13SlotsOfAShorterTTLEndInTime(t *testing.T) {
 	releasing, _, _ := before.Release(slotsNow, slotsNow+1, true)
 	till := slotsNow + int64(fleetTTL)
 	acquiring.Granted(slotsNow, till, 1, 1, &after)
-	releasing.Left(slotsNow, 1)
+	releasing.Unchanged(slotsNow, 1)
 	if !lasts(&after, till-1) || lasts(&after, till) {
 		t.Errorf("held before the end: %v, at the end: %v", lasts(&after, till-1), lasts(&after, till))
 	}
@@ -499,7 +499,7 @@ func TestNextOfSlots(t *testing.T) {
 	h, _ = table.Enter(theKey, "owner", fleetTTL)
 	table.Doubt(slotsNow+1, func(key HeldKey) bool { return key == theKey })
 	next("Redis cannot be told yet what is held, because an entry is in flight", till)
-	h.Left(slotsNow, 1)
+	h.Unchanged(slotsNow, 1)
 	next("Redis is to be told", slotsNow+1)
 	if got := table.Next(func(HeldKey) bool { return false }); got != till {
 		t.Errorf("Redis cannot be told, and next is %v from now", time.Duration(got-slotsNow))
@@ -560,7 +560,7 @@ func TestLaw11ADenialLeavesNothingFree(t *testing.T) {
 	var one, more Slot[string]
 	holdSlots(table, slotsNow, slotsNow+int64(fleetTTL), 8, &one)
 	h, _ := table.Enter(theKey, "owner", fleetTTL)
-	h.Left(slotsNow, 0)
+	h.Unchanged(slotsNow, 0)
 	if granted, left := table.GrantAlone(slotsNow, theKey, "owner", fleetTTL, Share{Quota: 9, Outage: 1, Fleet: 2}, 1, &more); granted || left != 0 {
 		t.Errorf("granted %v, %d left of what others hold", granted, left)
 	}

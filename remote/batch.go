@@ -19,9 +19,9 @@ type batch struct {
 	entries []Entry
 
 	runs   []entryRun
-	first  []int32          // the first run of releases and settlements of each key
-	loads  []load           // one per key
-	loadOf map[asking]int32 // positions in loads; unused while there is only one, because most batches are small
+	first  []int32                 // the first run of releases and settlements of each key
+	loads  []load                  // one per key
+	loadOf map[entryIdentity]int32 // positions in loads; unused while there is only one, because most batches are small
 	// groups says that the batch has groups. A group's entries and other entries of the same keys then keep
 	// their order.
 	groups bool
@@ -33,7 +33,7 @@ type batch struct {
 
 // load describes what a batch carries for one key.
 type load struct {
-	of   asking
+	of   entryIdentity
 	last int32 // the last run, or noRun
 	runs int   // the number of its entries, those of groups included
 	work int64
@@ -41,14 +41,14 @@ type load struct {
 
 const (
 	noRun = -1
-	// mostTries is the number of runs of a key that a call tries to join. It is small because calls
+	// maxTries is the number of runs of a key that a call tries to join. It is small because calls
 	// for a key usually have few different costs.
-	mostTries = 8
-	// mostMixed is the number of holds in a batch that may have another cost than the one before them in the
+	maxTries = 8
+	// maxMixed is the number of holds in a batch that may have another cost than the one before them in the
 	// same entry. If not all holds of such an entry fit, each of them takes Redis as long as an entry.
-	mostMixed = 256
-	// mostSpare is the number of lists of joined holds that a batch keeps for reuse.
-	mostSpare = 8
+	maxMixed = 256
+	// maxSpare is the number of lists of joined holds that a batch keeps for reuse.
+	maxSpare = 8
 )
 
 // bounds limits the size of a batch.
@@ -88,19 +88,21 @@ type entryRun struct {
 	entry    Entry
 	deadline int64 // the earliest deadline of its calls
 	latest   int64 // the latest deadline of its calls
-	head     int32 // the first of the runs with the same asking or of the same group, which are put side by side
+	head     int32 // the first of the runs with the same identity or of the same group, which are put side by side
 	next     int32 // the next of them, or 0
 	at       int32 // its position in entries; noRun until it is appended to them
 }
 
-// asking identifies calls that are put side by side.
-type asking struct {
+// entryIdentity identifies calls that are put side by side.
+type entryIdentity struct {
 	rule  *Rule
 	key   string
 	first bool // set for releases and settlements, which are moved to the front of the batch
 }
 
-func askingOf(e *Entry) asking { return asking{e.Rule, e.Key, e.releases() || e.settlesHold()} }
+func identityOf(e *Entry) entryIdentity {
+	return entryIdentity{e.Rule, e.Key, e.releases() || e.settlesHold()}
+}
 
 // releases reports whether the entry releases units of a concurrency limit.
 func (e *Entry) releases() bool { return e.Operation == lua.Refund && e.Rule.slots }
@@ -121,7 +123,7 @@ func (e *Entry) join(other *Entry) (joined bool) {
 
 func (b *batch) reset() {
 	for i := range b.runs {
-		if joined := b.runs[i].entry.joined; joined != nil && len(b.spare) < mostSpare {
+		if joined := b.runs[i].entry.joined; joined != nil && len(b.spare) < maxSpare {
 			b.spare = append(b.spare, joined[:0])
 		}
 	}
@@ -147,7 +149,7 @@ func (b *batch) add(c *call, bound *bounds) outcome {
 	if c.group != nil {
 		return b.addGroup(c, bound)
 	}
-	who := askingOf(&c.entry)
+	who := identityOf(&c.entry)
 	l := b.loadFor(who)
 	work := c.work
 	if l != nil && b.addsNoWork(l, &c.entry) {
@@ -196,13 +198,13 @@ func (b *batch) addsNoWork(l *load, e *Entry) bool {
 func (b *batch) joins(l *load, c *call, bound *bounds) bool {
 	tries := 1
 	if l.runs < bound.keysEntries {
-		tries = mostTries
+		tries = maxTries
 	}
 	for at := l.last; at != noRun && tries > 0; tries-- {
 		run := &b.runs[at]
 		earliest, latest := min(run.deadline, c.deadline), max(run.latest, c.deadline)
 		mixes := run.entry.mixes(&c.entry)
-		if (latest-earliest <= bound.spread || c.entry.settlesHold()) && (!mixes || b.mixed < mostMixed) {
+		if (latest-earliest <= bound.spread || c.entry.settlesHold()) && (!mixes || b.mixed < maxMixed) {
 			if n := len(b.spare); n > 0 && run.entry.Hold != nil && run.entry.joined == nil {
 				run.entry.joined, b.spare = b.spare[n-1], b.spare[:n-1]
 			}
@@ -229,7 +231,7 @@ func (b *batch) joins(l *load, c *call, bound *bounds) bool {
 }
 
 // loadFor returns what the batch carries for a key, or nil.
-func (b *batch) loadFor(who asking) *load {
+func (b *batch) loadFor(who entryIdentity) *load {
 	if len(b.loads) == 1 && b.loads[0].of == who {
 		return &b.loads[0]
 	}
@@ -239,12 +241,12 @@ func (b *batch) loadFor(who asking) *load {
 	return nil
 }
 
-func (b *batch) addLoad(who asking) *load {
+func (b *batch) addLoad(who entryIdentity) *load {
 	at := len(b.loads)
 	b.loads = append(b.loads, load{of: who, last: noRun})
 	if at == 1 {
 		if b.loadOf == nil {
-			b.loadOf = make(map[asking]int32)
+			b.loadOf = make(map[entryIdentity]int32)
 		}
 		b.loadOf[b.loads[0].of] = 0
 	}
@@ -269,9 +271,9 @@ func (b *batch) addGroup(c *call, bound *bounds) outcome {
 	number := len(b.runs) + 1 // distinguishes the group from the groups of other calls
 	for i := range c.group {
 		e := &c.group[i]
-		l := b.loadFor(asking{rule: e.Rule, key: e.Key})
+		l := b.loadFor(entryIdentity{rule: e.Rule, key: e.Key})
 		if l == nil {
-			l = b.addLoad(asking{rule: e.Rule, key: e.Key})
+			l = b.addLoad(entryIdentity{rule: e.Rule, key: e.Key})
 		}
 		l.last, l.runs, l.work = noRun, l.runs+1, l.work+e.work()
 		run := b.append(e, c.deadline)
@@ -291,7 +293,7 @@ func (b *batch) addGroup(c *call, bound *bounds) outcome {
 // is not held back: its full keys may be limits that all requests share.
 func (b *batch) areFull(group []Entry, bound *bounds) bool {
 	for i := range group {
-		l := b.loadFor(asking{rule: group[i].Rule, key: group[i].Key})
+		l := b.loadFor(entryIdentity{rule: group[i].Rule, key: group[i].Key})
 		if l == nil || l.runs < bound.keysEntries && l.work+group[i].work() <= bound.keysWork {
 			return false
 		}
@@ -312,7 +314,7 @@ func (b *batch) finish() {
 	for _, at := range b.first {
 		b.line(at)
 		e := &b.runs[at].entry
-		if others := b.loadFor(asking{rule: e.Rule, key: e.Key}); others != nil && !b.groups {
+		if others := b.loadFor(entryIdentity{rule: e.Rule, key: e.Key}); others != nil && !b.groups {
 			b.line(b.runs[others.last].head)
 		}
 	}
@@ -335,7 +337,7 @@ func (b *batch) line(at int32) {
 	}
 }
 
-// answer returns the replies to a call. The call may share them with others; see Reply.share.
+// answer returns the replies to a call. The call may share them with others; see Reply.partOf.
 func (b *batch) answer(c *call, replies []Reply) []Reply {
 	at := int(b.runs[c.run].at)
 	if apart := replies[at].each(); apart != nil {
@@ -344,15 +346,15 @@ func (b *batch) answer(c *call, replies []Reply) []Reply {
 	return replies[at : at+max(1, len(c.group))]
 }
 
-// disown subtracts the units that were granted to a call from the replies that it shares.
-func (b *batch) disown(c *call, replies []Reply) {
+// subtract takes the units that were granted to a call off the replies that it shares.
+func (b *batch) subtract(c *call, replies []Reply) {
 	at := int(b.runs[c.run].at)
 	for i := range c.group {
 		replies[at+i].Granted = 0
 	}
 	if apart := replies[at].each(); apart != nil {
 		apart[c.place].Granted = 0
-	} else if c.group == nil && !c.entry.releases() { // a release's units are divided by position, see share
-		replies[at].Granted -= replies[at].share(c).Granted
+	} else if c.group == nil && !c.entry.releases() { // a release's units are divided by position, see partOf
+		replies[at].Granted -= replies[at].partOf(c).Granted
 	}
 }

@@ -120,7 +120,7 @@ func checkJoinedHolds(t *rapid.T, script *Script, client *redis.Client) {
 			e := c.entry
 			e.Key, e.name, e.holdsName = alone, "", ""
 			want := runOne(t, script, e, now)
-			got := b.answer(c, replies)[0].share(c)
+			got := b.answer(c, replies)[0].partOf(c)
 			if entry := &b.entries[b.runs[c.run].at]; entry.count() > 1 {
 				got.ResetAfter = want.ResetAfter // the reply has the value after the last call of the entry
 				if e.Operation == lua.Settle {
@@ -221,7 +221,7 @@ func TestLaw7HoldsOfManyCostsThatShareAnEntry(t *testing.T) {
 	add := func(id uint64, cost int64) outcome {
 		return b.add(callOf(t.Context(), holdEntry(key, rule, lua.Hold, id, cost)), bound)
 	}
-	for id := uint64(1); id <= mostMixed+3; id++ {
+	for id := uint64(1); id <= maxMixed+3; id++ {
 		if got := add(id, int64(id)); got != added {
 			t.Fatalf("hold %d: %v", id, got)
 		}
@@ -229,7 +229,7 @@ func TestLaw7HoldsOfManyCostsThatShareAnEntry(t *testing.T) {
 	if got := add(1000, 1000); got == added {
 		t.Errorf("the batch has %d holds of other units than the one before, and takes another one", b.mixed)
 	}
-	if got := add(1001, mostMixed+3); got != added {
+	if got := add(1001, maxMixed+3); got != added {
 		t.Errorf("a hold of as many units as the last one: %v", got)
 	}
 }
@@ -295,7 +295,7 @@ func TestLaw3ManyHoldsOfWhichFewFit(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i, c := range calls {
-			if r := b.answer(c, replies)[0].share(c); (r.Status == Allowed) != (i < fits) {
+			if r := b.answer(c, replies)[0].partOf(c); (r.Status == Allowed) != (i < fits) {
 				t.Fatalf("hold %d of %d, of which %d fit: %+v", i+1, all, fits, r)
 			}
 		}

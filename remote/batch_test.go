@@ -43,9 +43,9 @@ func TestReleasesShareAnEntryAndComeFirst(t *testing.T) {
 		if replies[0].Granted != tc.released {
 			t.Errorf("%d units released, want %d", replies[0].Granted, tc.released)
 		}
-		b.disown(calls[1], replies) // its caller has left, which changes nothing for the others
+		b.subtract(calls[1], replies) // its caller has left, which changes nothing for the others
 		for i, c := range calls {
-			if got := b.answer(c, replies)[0].share(c); got.Granted != tc.want[i] {
+			if got := b.answer(c, replies)[0].partOf(c); got.Granted != tc.want[i] {
 				t.Errorf("%d held: call %d was granted %d, want %d", tc.held, i, got.Granted, tc.want[i])
 			}
 		}

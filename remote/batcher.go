@@ -76,7 +76,7 @@ type Batcher struct {
 
 	lastAnswer atomic.Int64 // local time of Redis's last answer
 	answered   atomic.Int64 // decisions made in time
-	asking     atomic.Int64 // callers that wait
+	waiting    atomic.Int64 // callers that wait
 
 	running sync.WaitGroup // goroutines that make trips
 	calls   callPool
@@ -120,11 +120,11 @@ func NewBatcher(script *Script, opt Options, hooks Hooks) *Batcher {
 // Answered returns the number of decisions made in time so far; each decision of a group counts.
 func (b *Batcher) Answered() int64 { return b.answered.Load() }
 
-// Asked reports whether any caller waits for a decision.
-func (b *Batcher) Asked() bool { return b.asking.Load() > 0 }
+// HasWaiters reports whether any caller waits for a decision.
+func (b *Batcher) HasWaiters() bool { return b.waiting.Load() > 0 }
 
-// shares tells the batcher how many processes share Redis, including this one.
-func (b *Batcher) shares(processes int) {
+// setProcesses records how many processes share Redis, including this one.
+func (b *Batcher) setProcesses(processes int) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.alone, b.parallel = processes == 1, runtime.GOMAXPROCS(0) > 1
@@ -177,8 +177,8 @@ const hurriedPart = 0.75
 // decide gets a call answered. The caller may have to make trips for its own call and for others, unless it has
 // less time than the limiter's deadline: the other calls would then have no more time than that caller.
 func (b *Batcher) decide(c *call, within time.Duration) error {
-	b.asking.Add(1)
-	defer b.asking.Add(-1)
+	b.waiting.Add(1)
+	defer b.waiting.Add(-1)
 	if left := TimeLeft(c.ctx, within); left < within {
 		within = left
 		c.short = float64(left) < wholePart*float64(b.opt.Deadline)

@@ -27,7 +27,7 @@ func TestMastersBehind(t *testing.T) {
 	var elsewhere, here int
 	for i := range 50 {
 		switch err := node.Set(t.Context(), fmt.Sprint("key-", i), "", 0).Err(); {
-		case IsElsewhere(err):
+		case IsOnAnotherNode(err):
 			elsewhere++
 		case err == nil:
 			here++
@@ -36,10 +36,10 @@ func TestMastersBehind(t *testing.T) {
 	if elsewhere == 0 || here == 0 || elsewhere+here != 50 {
 		t.Errorf("%d keys of 50 are elsewhere, %d here", elsewhere, here)
 	}
-	if err := node.MSet(t.Context(), "a", 1, "b", 2).Err(); !IsElsewhere(fmt.Errorf("wrapped: %w", err)) {
+	if err := node.MSet(t.Context(), "a", 1, "b", 2).Err(); !IsOnAnotherNode(fmt.Errorf("wrapped: %w", err)) {
 		t.Errorf("keys of several slots: %v", err)
 	}
-	if IsElsewhere(nil) || IsElsewhere(errors.New("MOVED 1 127.0.0.1:1")) {
+	if IsOnAnotherNode(nil) || IsOnAnotherNode(errors.New("MOVED 1 127.0.0.1:1")) {
 		t.Error("it is not a server's word")
 	}
 }

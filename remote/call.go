@@ -85,7 +85,7 @@ func (p *callPool) release(c *call) {
 // answered stores the call's part of the answer to its one entry.
 //
 //go:noinline // so that its copies are on the stack only now, and not during the trip
-func (c *call) answered(reply *Reply) { *reply = c.replies[0].share(c) }
+func (c *call) answered(reply *Reply) { *reply = c.replies[0].partOf(c) }
 
 // described returns the text by which errors name the call's i-th entry.
 func (c *call) described(i int) string {

@@ -33,7 +33,7 @@ func TestLaw3CommandsOverClosedConnections(t *testing.T) {
 				t.Errorf("%d commands were run, %d sent; %v", ran, sent, err)
 			}
 		}
-		n.held.rest(true)
+		n.held.returnAll(true)
 	}
 }
 
@@ -70,7 +70,7 @@ func TestLaw3PipelinesOverAClosedConnectionThatIsKept(t *testing.T) {
 		sendIncrements(t, n, 3)
 		redistest.KillIdle(t, client, admin, 0)
 		sendIncrements(t, n, 3)
-		n.held.rest(true)
+		n.held.returnAll(true)
 	}
 	if ran, err := admin.Get(t.Context(), "k").Int64(); ran != 2*3*rounds || err != nil {
 		t.Errorf("%d commands were run, %d sent; %v", ran, 2*3*rounds, err)

@@ -60,7 +60,7 @@ func TestHooksOfAClusterRun(t *testing.T) {
 			}
 			runAll(t, script, []Entry{{Key: key, Rule: rule, Cost: 1}})
 			runAll(t, script, []Entry{{Key: key, Rule: rule, Cost: 1}})
-			script.Rest()
+			script.ReturnIdleConnections()
 			// These entries are of two slots of one master.
 			var two []Entry
 			for n := byte('a'); len(two) < 2; n++ {
@@ -88,12 +88,12 @@ func TestNodesAreForgotten(t *testing.T) {
 	script := NewScript(redistest.SharedCluster(t).Client(t))
 	script.HoldConnections()
 	n := script.nodeOf(context.Background(), "k")
-	script.Rest()
+	script.ReturnIdleConnections()
 	if script.nodeOf(context.Background(), "k") != n {
 		t.Error("a node that was just asked is forgotten")
 	}
 	n.asked.Store(localTime() - forgetAfter.Microseconds() - 1)
-	script.Rest()
+	script.ReturnIdleConnections()
 	if script.nodeOf(context.Background(), "k") == n {
 		t.Error("a node that was not asked for long is kept")
 	}

@@ -44,11 +44,11 @@ func (d *distance) answered(now, took int64) {
 	}
 	d.known = min(d.known+1, knownAfter)
 	// A single answer that took very long says nothing about other answers.
-	d.usual += (float64(min(took, 4*d.way())) - d.usual) / averageOver
+	d.usual += (float64(min(took, 4*d.roundTrip())) - d.usual) / averageOver
 }
 
-// way returns the round trip, in µs.
-func (d *distance) way() int64 {
+// roundTrip returns the round trip, in µs.
+func (d *distance) roundTrip() int64 {
 	if d.before > 0 {
 		return min(d.before, d.least)
 	}
@@ -57,6 +57,6 @@ func (d *distance) way() int64 {
 
 // isFar reports whether Redis is far away and not busy.
 func (d *distance) isFar() bool {
-	way := d.way()
-	return d.known == knownAfter && way >= farAway && d.usual < busyPart*float64(way)
+	roundTrip := d.roundTrip()
+	return d.known == knownAfter && roundTrip >= farAway && d.usual < busyPart*float64(roundTrip)
 }

@@ -154,8 +154,8 @@ func readable(err error) error {
 	if text == "" {
 		return err
 	}
-	if told, _, quotes := strings.Cut(text, ", with args beginning with"); quotes {
-		return refusal(told)
+	if reason, _, quotes := strings.Cut(text, ", with args beginning with"); quotes {
+		return refusal(reason)
 	}
 	if strings.HasPrefix(err.Error(), scriptWrapper) && KindOf(err) != Other {
 		return refusal(text)

@@ -20,7 +20,7 @@ import (
 // Fleet maintains this instance's membership in the fleet, and knows the fleet's size. It uses heartbeats in
 // Redis, on Redis's clock. It is safe for concurrent use.
 type Fleet struct {
-	batcher  *Batcher // is told whether other instances share Redis with it
+	batcher  *Batcher // must know whether other instances share Redis
 	script   *Script  // finds the server
 	keyspace Keyspace
 	place    atomic.Pointer[place]
@@ -99,8 +99,8 @@ type Loss struct {
 // AnyRule stands for all rules, if there are more rules than a heartbeat reports by name.
 const AnyRule = "*"
 
-// mostLost is the number of rules that a heartbeat reports by name.
-const mostLost = 32
+// maxLost is the number of rules that a heartbeat reports by name.
+const maxLost = 32
 
 // NewFleet returns the membership of instance, which must be unique. An instance that has not sent a heartbeat
 // for ttl no longer counts. assumed is the size used until Redis has reported the real size.
@@ -149,7 +149,7 @@ func (f *Fleet) Heartbeat(ctx context.Context, unsettled bool, lost ...Loss) (He
 	heard.Size, heard.Place = p.size(&heard, f.size.Load(), localTime(), f.ttl), p.key
 	f.size.Store(int64(heard.Size))
 	f.heard.Store(true)
-	f.batcher.shares(heard.Size)
+	f.batcher.setProcesses(heard.Size)
 	return heard, nil
 }
 
@@ -190,7 +190,7 @@ func (p *place) allRenewed() int64 {
 // that the command's keys are split between the two, or neither decides them. Both masters answer, and keys of
 // other slots are decided.
 func IsMoving(err error) bool {
-	return redis.HasErrorPrefix(err, "TRYAGAIN") || errors.Is(err, errAstray)
+	return redis.HasErrorPrefix(err, "TRYAGAIN") || errors.Is(err, errRedirectLoop)
 }
 
 // HeartbeatLife returns how long Redis remembers a heartbeat, given its Sequence: a minute for each heartbeat
@@ -222,7 +222,7 @@ func (f *Fleet) run(ctx context.Context, to *node, p *place, ttl time.Duration, 
 	args := append([]any{"evalsha", fleetSHA, len(p.keys)}, p.keys...)
 	// The proposed generation is new each time: an earlier proposal might be the generation that was lost.
 	args = append(args, f.instance, ttl.Microseconds(), heard.Sequence, unsettled, rand.Text(), p.allRenewed())
-	if len(lost) > mostLost {
+	if len(lost) > maxLost {
 		lost = []Loss{{AnyRule, slices.MaxFunc(lost, func(a, b Loss) int { return cmp.Compare(a.For, b.For) }).For}}
 	}
 	for _, loss := range lost {
@@ -261,7 +261,7 @@ func (f *Fleet) send(ctx context.Context, to *node, args []any) (cmd heartbeatCm
 	}
 	cmd = heartbeatCmd{redis.NewSliceCmd(ctx, args...)}
 	_ = f.script.client.Process(ctx, cmd)
-	markAstray(cmd)
+	markRedirectLoop(cmd)
 	return cmd, nil
 }
 

@@ -302,11 +302,11 @@ func TestLaw11FleetsTellWhatIsLost(t *testing.T) {
 	redistest.Eventually(t, "what has left its window is forgotten", func() bool { return len(mustHeartbeat(t, b, false).Lost) == 3 })
 
 	var many []Loss
-	for i := range mostLost {
+	for i := range maxLost {
 		many = append(many, Loss{fmt.Sprint("rule", i), time.Hour})
 	}
-	if heard := mustHeartbeat(t, b, false, many...); len(heard.Lost) != mostLost+3 {
-		t.Errorf("%d rules are told, want %d", len(heard.Lost), mostLost+3)
+	if heard := mustHeartbeat(t, b, false, many...); len(heard.Lost) != maxLost+3 {
+		t.Errorf("%d rules are told, want %d", len(heard.Lost), maxLost+3)
 	}
 	for i := range many {
 		many[i].Rule = fmt.Sprint("another", i)

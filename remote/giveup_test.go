@@ -231,7 +231,7 @@ func TestGoroutinesLeftBehindAreBounded(t *testing.T) {
 			t.Errorf("with %d left behind before: now %d, and %d in flight, want %+v", tc.stuck, b.stuck, b.inFlight, tc)
 		}
 		b.mu.Unlock()
-		if b.land(one) {
+		if b.endTrip(one) {
 			t.Error("a trip that was given up lands")
 		}
 		b.mu.Lock()

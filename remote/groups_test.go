@@ -85,7 +85,7 @@ func TestLaw9GroupsOfABatchAreAsIfAlone(t *testing.T) {
 			}
 			for _, m := range calls {
 				if m.arrived%4 == 3 { // its caller has left
-					b.disown(m.call, replies)
+					b.subtract(m.call, replies)
 				}
 			}
 			slices.SortStableFunc(calls, func(a, c made) int { return cmp.Or(cmp.Compare(place(a), place(c)), cmp.Compare(a.place, c.place)) })
@@ -100,7 +100,7 @@ func TestLaw9GroupsOfABatchAreAsIfAlone(t *testing.T) {
 				}
 				for i, got := range b.answer(m.call, replies) {
 					if m.group == nil {
-						got = got.share(m.call)
+						got = got.partOf(m.call)
 					}
 					if releases(m) {
 						if got.Granted != want[i].Granted {

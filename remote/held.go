@@ -54,8 +54,8 @@ func (h *heldConns) send(ctx context.Context, cmds []redis.Cmder) error {
 	return send(ctx, h.client, cmds)
 }
 
-// rest gives the connections back; if forever is set, none is kept again. It returns false if one of them is in use.
-func (h *heldConns) rest(forever bool) bool {
+// returnAll gives the connections back; if forever is set, none is kept again. It returns false if one of them is in use.
+func (h *heldConns) returnAll(forever bool) bool {
 	all := true
 	for i := range h.each {
 		c := &h.each[i]

@@ -35,8 +35,8 @@ func TestConnectionIsHeldBetweenTrips(t *testing.T) {
 				t.Errorf("of a pool of %d, and %d at most, %d connections are held, want %d", test.pool, test.active, n, test.held)
 			}
 		}
-		b.script.Rest()
-		b.script.Rest()
+		b.script.ReturnIdleConnections()
+		b.script.ReturnIdleConnections()
 		if n := away(); n != 0 {
 			t.Errorf("%d connections are held at rest", n)
 		}
@@ -106,13 +106,13 @@ func TestEachOfAFewTripsHoldsAConnection(t *testing.T) {
 			n.held.each[trips].mu.Lock()
 		}
 	}
-	if n.held.rest(false) {
+	if n.held.returnAll(false) {
 		t.Error("connections that are used have been given back")
 	}
 	for i := range n.held.each {
 		n.held.each[i].mu.Unlock()
 	}
-	if n.held.rest(false); client.PoolStats().TotalConns != client.PoolStats().IdleConns {
+	if n.held.returnAll(false); client.PoolStats().TotalConns != client.PoolStats().IdleConns {
 		t.Error("connections are held at rest")
 	}
 }
@@ -172,12 +172,12 @@ func TestForgottenNodesHoldNoConnection(t *testing.T) {
 		t.Fatal("no connection is held")
 	}
 	n.held.each[0].mu.Lock() // a trip uses it
-	ns.rest()
+	ns.returnIdle()
 	n.held.each[0].mu.Unlock()
 	if _, known := ns.known.Load(client); !known {
 		t.Error("forgotten while it was used")
 	}
-	ns.rest()
+	ns.returnIdle()
 	if _, known := ns.known.Load(client); known {
 		t.Error("not forgotten")
 	}

@@ -23,16 +23,16 @@ const hashedKey = "%#"
 type UserKey string
 
 // NewUserKey converts any bytes to a UserKey. Different keys never become the same UserKey.
-func NewUserKey(said string) UserKey {
-	if len(said) <= maxPlainKey {
-		if !strings.ContainsAny(said, "{}%") {
-			return UserKey(said)
+func NewUserKey(original string) UserKey {
+	if len(original) <= maxPlainKey {
+		if !strings.ContainsAny(original, "{}%") {
+			return UserKey(original)
 		}
-		if escaped := keyEscaper.Replace(said); len(escaped) <= maxPlainKey {
+		if escaped := keyEscaper.Replace(original); len(escaped) <= maxPlainKey {
 			return UserKey(escaped)
 		}
 	}
-	sum := sha256.Sum256([]byte(said))
+	sum := sha256.Sum256([]byte(original))
 	return UserKey(hashedKey + base64.RawURLEncoding.EncodeToString(sum[:]))
 }
 

@@ -50,8 +50,8 @@ func (k Keyspace) UserKeyOf(redisKey, rule string) (UserKey, bool) {
 
 var keyUnescaper = strings.NewReplacer("%25", "%", "%7B", "{", "%7D", "}")
 
-// Said returns the key as the caller gave it. If only the key's hash is known, it returns the hash and false.
-func (u UserKey) Said() (string, bool) {
+// Original returns the key as the caller gave it. If only the key's hash is known, it returns the hash and false.
+func (u UserKey) Original() (string, bool) {
 	if strings.HasPrefix(string(u), hashedKey) {
 		return string(u), false
 	}

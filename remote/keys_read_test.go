@@ -23,7 +23,7 @@ func TestUserKeysAreReadFromRedisKeys(t *testing.T) {
 		if !ok || user != NewUserKey(said) {
 			t.Fatalf("%q of %q: %q, %v", redisKey, said, user, ok)
 		}
-		if got, whole := user.Said(); whole && got != said || !whole && len(said) <= maxPlainKey/3 {
+		if got, whole := user.Original(); whole && got != said || !whole && len(said) <= maxPlainKey/3 {
 			t.Errorf("%q is read as %q, %v", said, got, whole)
 		}
 		if user, ok := keyspace.UserKeyOf(keyspace.Related(redisKey).Slots, rule); !ok || user != NewUserKey(said) {

@@ -13,9 +13,9 @@ import (
 // and which one of them leads. This is group commit: it needs no timer, and it costs a single caller nothing.
 // The longer Redis takes, because of this process's calls or those of others, the more calls share a trip.
 //
-// A further trip starts at the same time if enough calls wait to fill it, see worthATrip. A further trip starts for
+// A further trip starts at the same time if enough calls wait to fill it, see minEntries. A further trip starts for
 // any call while Redis is far away and not busy, see distance, and if the process has few callers and Redis to itself,
-// see apart.
+// see ownTripsPay.
 
 const (
 	// fullBatch is the number of entries from which a second trip pays. Entries that share a trip save both
@@ -27,7 +27,7 @@ const (
 	// has nothing else to do, so a second trip pays sooner, provided that both carry as many. From two
 	// processes on, each prepares its trip while Redis works on the trips of the others.
 	fullAlone = 3
-	// fewCallers is the number of callers up to which each makes a trip of its own, see apart. With more, a program
+	// fewCallers is the number of callers up to which each makes a trip of its own, see ownTripsPay. With more, a program
 	// that does nothing else would gain as well, but a server's other goroutines would wait longer for a processor.
 	fewCallers = 4
 	// fewFor is for how long, in µs, no more than fewCallers must have waited at a time. A server whose requests
@@ -56,7 +56,7 @@ func (b *Batcher) enqueue(c *call) (lead, others bool, err error) {
 	b.repeated = c.group == nil && c.entry.Hash == b.newest
 	b.newest = c.entry.Hash
 	b.queue.add(c)
-	if b.asking.Load() > fewCallers {
+	if b.waiting.Load() > fewCallers {
 		b.many = c.asked
 	}
 	if !b.mayStart() {
@@ -82,8 +82,8 @@ func (b *Batcher) mayStart() bool {
 		return false
 	}
 	// Calls of one key share an entry: the last batch shows how many do.
-	full := b.queue.entries*b.last.sent >= b.worthATrip()*max(1, b.last.asked)
-	if !full && !b.distance.isFar() && !b.apart() {
+	full := b.queue.entries*b.last.sent >= b.minEntries()*max(1, b.last.asked)
+	if !full && !b.distance.isFar() && !b.ownTripsPay() {
 		return false
 	}
 	deadline := b.opt.Deadline.Microseconds()
@@ -100,23 +100,23 @@ func (b *Batcher) mayStart() bool {
 func (b *Batcher) slowFrom() int64 {
 	from := b.opt.Deadline.Microseconds() / slowPart
 	if b.distance.isFar() {
-		from = max(from, busyPart*b.distance.way())
+		from = max(from, busyPart*b.distance.roundTrip())
 	}
 	return from
 }
 
-// worthATrip returns the number of entries from which a further trip pays. The lock is held.
-func (b *Batcher) worthATrip() int {
+// minEntries returns the number of entries from which a further trip pays. The lock is held.
+func (b *Batcher) minEntries() int {
 	if b.alone && b.inFlight == 1 && b.last.asked >= fullAlone && len(b.trips) == 1 && b.trips[0].entries > 0 {
 		return max(fullAlone, b.trips[0].entries) // the other trip has been sent
 	}
 	return fullBatch
 }
 
-// apart reports whether the waiting calls need not share a trip. To share one, callers must wake each other up, and if
+// ownTripsPay reports whether the waiting calls need not share a trip. To share one, callers must wake each other up, and if
 // Go may use another processor, it starts a thread there each time. For few callers that takes longer than trips of
 // their own, unless other processes keep Redis busy, or the calls would share an entry. The lock is held.
-func (b *Batcher) apart() bool {
+func (b *Batcher) ownTripsPay() bool {
 	return b.alone && b.parallel && !b.repeated && localTime()-b.many > fewFor
 }
 

@@ -137,7 +137,7 @@ func TestTheOnlyProcessOfAFleetMakesASecondTripSooner(t *testing.T) {
 		b.alone = c.alone
 		flying := &trip{flight: flight{entries: c.entries}}
 		b.queue, b.inFlight, b.trips, b.last = queueOf(calls...), c.inFlight, []*trip{flying}, c.last
-		if may, share := b.mayStart(), b.share(2*c.waiting); may != c.may || share != c.share {
+		if may, share := b.mayStart(), b.entriesPerTrip(2*c.waiting); may != c.may || share != c.share {
 			t.Errorf("%s: another trip may start: %v, and carries up to %d; want %v, %d", c.what, may, share, c.may, c.share)
 		}
 		b.queue, b.inFlight, b.trips = queue{}, 0, nil
@@ -174,7 +174,7 @@ func TestFewCallersOfTheOnlyProcessDoNotWaitForATrip(t *testing.T) {
 		b.mu.Lock()
 		b.alone, b.parallel, b.inFlight, b.last = c.alone, c.parallel, b.opt.InFlight, cargo{calls: 1, asked: 1, sent: 1}
 		b.mu.Unlock()
-		b.asking.Store(c.asking)
+		b.waiting.Store(c.asking)
 		for _, key := range c.keys {
 			e := Entry{Key: redistest.Prefix() + "lead", Hash: key, Rule: rule, Cost: 1}
 			one := callOf(t.Context(), e)
@@ -192,7 +192,7 @@ func TestFewCallersOfTheOnlyProcessDoNotWaitForATrip(t *testing.T) {
 		}
 		b.queue, b.inFlight = queue{}, 0
 		b.mu.Unlock()
-		b.asking.Store(0)
+		b.waiting.Store(0)
 	}
 }
 
@@ -204,13 +204,13 @@ func TestCallersAreFewAfterASecond(t *testing.T) {
 		rule := newRule(t, limit.PerHour(10), limit.GCRA())
 		hash := uint64(0)
 		ask := func(asking int64) (apart bool) {
-			b.asking.Store(asking)
+			b.waiting.Store(asking)
 			hash++
 			c := callOf(t.Context(), Entry{Key: "lead", Hash: hash, Rule: rule, Cost: 1})
 			if _, _, err := b.enqueue(waiting(c, 10_000*ms)); err != nil {
 				t.Fatal(err)
 			}
-			return b.apart()
+			return b.ownTripsPay()
 		}
 		b.alone, b.parallel, b.inFlight = true, true, b.opt.InFlight
 		for _, c := range []struct {

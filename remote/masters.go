@@ -11,16 +11,16 @@ import (
 
 // Masters maps the slots of a Cluster to its masters.
 type Masters struct {
-	Addrs []string          // of the masters that have slots; also NoMaster if there are slots that no master has
-	Of    [SlotCount]uint16 // position in Addrs, by slot
+	Addrs  []string          // of the masters that have slots; also NoMaster if there are slots that no master has
+	BySlot [SlotCount]uint16 // position in Addrs, by slot
 }
 
 // NoMaster stands for the address of the master of slots that no master has. A Cluster has such slots when a master
 // without replicas was removed from it (CLUSTER FORGET), or after CLUSTER DELSLOTS.
 const NoMaster = "no master"
 
-// isNowhere reports whether no master has a slot.
-func (m *Masters) isNowhere(slot int) bool { return m != nil && m.Addrs[m.Of[slot]] == NoMaster }
+// hasNoMaster reports whether no master has a slot.
+func (m *Masters) hasNoMaster(slot int) bool { return m != nil && m.Addrs[m.BySlot[slot]] == NoMaster }
 
 // MastersOf returns the mapping by which a Cluster's client currently routes commands. This takes no trip,
 // unless the client has not asked the Cluster yet; see [redis.ClusterClient.ReloadState]. before is the previous
@@ -44,7 +44,7 @@ func MastersOf(ctx context.Context, client *redis.ClusterClient, before *Masters
 			return nil, err
 		}
 		of[slot] = master
-		if slot > 0 && of[slot-1] == master && !before.isNowhere(slot) {
+		if slot > 0 && of[slot-1] == master && !before.hasNoMaster(slot) {
 			continue
 		}
 		if !changes(slot, masterOf) {
@@ -68,9 +68,9 @@ func MastersOf(ctx context.Context, client *redis.ClusterClient, before *Masters
 			}
 			m.Addrs = append(m.Addrs, addr)
 		}
-		m.Of[slot] = position
+		m.BySlot[slot] = position
 	}
-	if len(m.Addrs) == 1 && m.isNowhere(0) {
+	if len(m.Addrs) == 1 && m.hasNoMaster(0) {
 		return nil, errNoSlots
 	}
 	return m, nil
@@ -136,13 +136,15 @@ func MastersBehind(ctx context.Context, client *redis.Client) (int, error) {
 	return len(masters), nil
 }
 
-// IsNowhere reports whether a node of a Cluster refused a command because no master has the slot of its keys. The node
+// HasNoMaster reports whether a node of a Cluster refused a command because no master has the slot of its keys. The node
 // has answered, and keys of other slots are decided.
-func IsNowhere(err error) bool { return redis.HasErrorPrefix(err, "CLUSTERDOWN Hash slot not served") }
+func HasNoMaster(err error) bool {
+	return redis.HasErrorPrefix(err, "CLUSTERDOWN Hash slot not served")
+}
 
-// IsElsewhere reports whether a node of a Cluster refused a command because its keys are on another
+// IsOnAnotherNode reports whether a node of a Cluster refused a command because its keys are on another
 // node, or on several.
-func IsElsewhere(err error) bool {
+func IsOnAnotherNode(err error) bool {
 	text, _ := serverError(err)
 	return beginsWithAny(text, []string{"MOVED ", "ASK ", "CROSSSLOT "})
 }

@@ -24,8 +24,8 @@ func TestMastersOfACluster(t *testing.T) {
 	}
 	for i, addr := range cluster.Addrs() {
 		first, last := i*SlotCount/3, (i+1)*SlotCount/3-1
-		if m.Addrs[m.Of[first]] != addr || m.Addrs[m.Of[last]] != addr {
-			t.Errorf("slots %d to %d are said to be with %s and %s, want %s", first, last, m.Addrs[m.Of[first]], m.Addrs[m.Of[last]], addr)
+		if m.Addrs[m.BySlot[first]] != addr || m.Addrs[m.BySlot[last]] != addr {
+			t.Errorf("slots %d to %d are said to be with %s and %s, want %s", first, last, m.Addrs[m.BySlot[first]], m.Addrs[m.BySlot[last]], addr)
 		}
 	}
 	for _, said := range []string{"alice", "{", "a}b{c", strings.Repeat("x", 65), "\x00"} {

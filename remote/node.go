@@ -147,13 +147,13 @@ func (ns *nodes) learn(ctx context.Context, key string) bool {
 	}) && ns.mapped.Load()
 }
 
-// rest returns held connections to the pools, and forgets nodes that have not been looked up for long.
-func (ns *nodes) rest() {
+// returnIdle returns held connections to the pools, and forgets nodes that have not been looked up for long.
+func (ns *nodes) returnIdle() {
 	now := localTime()
 	ns.known.Range(func(client, known any) bool {
 		n := known.(*node)
 		forget := now-n.asked.Load() > forgetAfter.Microseconds()
-		if n.held.rest(forget) && forget {
+		if n.held.returnAll(forget) && forget {
 			ns.known.Delete(client)
 		}
 		return true

@@ -16,14 +16,14 @@ func isRedirected(err error) bool {
 	return redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK") || errors.Is(err, redis.ErrClosed)
 }
 
-// errAstray means that the nodes of a Cluster sent a command on to one another until its client gave up. None of
-// them decides keys of the slot then, for example because only one of them was told that the slot is moving.
-var errAstray = errors.New("the Cluster's nodes redirect the command to one another")
+// errRedirectLoop means that the nodes of a Cluster sent a command on to one another until its client gave up. None of
+// them decides keys of the slot then, for example because only one of them knows that the slot is moving.
+var errRedirectLoop = errors.New("the Cluster's nodes redirect the command to one another")
 
-// markAstray marks the error of a command that the Cluster's client sent, and that is still redirected.
-func markAstray(cmd redis.Cmder) {
+// markRedirectLoop marks the error of a command that the Cluster's client sent, and that is still redirected.
+func markRedirectLoop(cmd redis.Cmder) {
 	if err := cmd.Err(); redis.HasErrorPrefix(err, "MOVED") || redis.HasErrorPrefix(err, "ASK") {
-		cmd.SetErr(fmt.Errorf("%w: %w", errAstray, err))
+		cmd.SetErr(fmt.Errorf("%w: %w", errRedirectLoop, err))
 	}
 }
 
@@ -60,7 +60,7 @@ func (r *run) sendByCluster(ctx context.Context, which []int, by invocation) {
 			p.cmd = chargeCmd{redis.NewStringCmd(ctx)}
 			p.cmd.SetErr(context.DeadlineExceeded)
 		}
-		markAstray(p.cmd)
+		markRedirectLoop(p.cmd)
 	}
 }
 

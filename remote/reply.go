@@ -57,9 +57,9 @@ type Reply struct {
 	apart *[]Reply
 }
 
-// share returns the answer to one of the calls that share an entry. The answers equal those to calls made one by
+// partOf returns the answer to one of the calls that share an entry. The answers equal those to calls made one by
 // one, except that ResetAfter is that of the last call.
-func (r *Reply) share(c *call) Reply {
+func (r *Reply) partOf(c *call) Reply {
 	own, e, place := *r, &c.entry, int64(c.place)
 	switch {
 	case e.releases():

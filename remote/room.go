@@ -79,7 +79,7 @@ func (b *Batcher) TurnsAway() bool {
 // hasRoom reports whether one more call would be answered in time, if the calls before it, which wait or are
 // under way, are answered at the rate of the last ones. The lock is held.
 func (b *Batcher) hasRoom(now int64) bool {
-	most := b.room.mayWait(now, b.opt.Deadline.Microseconds())
+	most := b.room.capacity(now, b.opt.Deadline.Microseconds())
 	if most == math.MaxInt {
 		return true
 	}
@@ -103,8 +103,8 @@ func (b *Batcher) DelayDenied(ctx context.Context) {
 	}
 }
 
-// mayWait returns how many calls may wait or be under way if they must be answered within the given µs.
-func (r *room) mayWait(now, within int64) int {
+// capacity returns how many calls may wait or be under way if they must be answered within the given µs.
+func (r *room) capacity(now, within int64) int {
 	if r.took < roomPart*float64(within) || now-r.full > within {
 		return math.MaxInt
 	}

@@ -23,13 +23,13 @@ func TestLaw7RoomFollowsTheRateOfAnswers(t *testing.T) {
 	now := int64(1_000_000)
 	unlimited := func(when string) {
 		t.Helper()
-		if n := r.mayWait(now, deadline); n != math.MaxInt {
+		if n := r.capacity(now, deadline); n != math.MaxInt {
 			t.Errorf("room for %d %s", n, when)
 		}
 	}
 	room := func(want int, when string) {
 		t.Helper()
-		if n := r.mayWait(now, deadline); n < want*39/40 || n > want*41/40 {
+		if n := r.capacity(now, deadline); n < want*39/40 || n > want*41/40 {
 			t.Errorf("room for %d calls %s, want %d", n, when, want)
 		}
 	}
@@ -54,7 +54,7 @@ func TestLaw7RoomFollowsTheRateOfAnswers(t *testing.T) {
 	room(400, "although some trips were not full")
 	now += 1000
 	r.ended(now, 1000, 160, false, deadline)
-	if n := r.mayWait(now, deadline); n < 480 {
+	if n := r.capacity(now, deadline); n < 480 {
 		t.Errorf("room for %d calls after a trip of 160 in a millisecond that was not full", n)
 	}
 	now += deadline

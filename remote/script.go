@@ -86,11 +86,11 @@ func (s *Script) Divide(entries []Entry) (parts [][]int) {
 	if s.bySlot.Load() {
 		return bySlot(entries)
 	}
-	return [][]int{everyOne(len(entries))}
+	return [][]int{positionsUpTo(len(entries))}
 }
 
-// everyOne returns the positions 0 to n-1.
-func everyOne(n int) []int {
+// positionsUpTo returns the positions 0 to n-1.
+func positionsUpTo(n int) []int {
 	all := make([]int, n)
 	for i := range all {
 		all[i] = i
@@ -99,7 +99,7 @@ func everyOne(n int) []int {
 }
 
 // HoldConnections lets the Script keep a few connections of the client's pool to each server between two runs.
-// Call it before the first run, and call [Script.Rest] once a second and after the last run.
+// Call it before the first run, and call [Script.ReturnIdleConnections] once a second and after the last run.
 func (s *Script) HoldConnections() {
 	s.nodes.hold = true
 	if client, ok := s.client.(*redis.Client); ok && mayHold(client) {
@@ -107,11 +107,11 @@ func (s *Script) HoldConnections() {
 	}
 }
 
-// Rest returns the connections that the Script keeps to their pools. The Script may be run again.
-func (s *Script) Rest() {
-	s.nodes.rest()
+// ReturnIdleConnections returns the connections that the Script keeps to their pools. The Script may be run again.
+func (s *Script) ReturnIdleConnections() {
+	s.nodes.returnIdle()
 	if s.only != nil {
-		s.only.held.rest(false)
+		s.only.held.returnAll(false)
 	}
 }
 
@@ -226,7 +226,7 @@ func (s *Script) run(ctx context.Context, n *node, entries []Entry, clock int64)
 		return s.runParts(ctx, n, split(entries), nil, len(entries), clock)
 	}
 	cmd.SetErr(err)
-	whole := part{entries: entries, positions: everyOne(len(entries)), cmd: cmd}
+	whole := part{entries: entries, positions: positionsUpTo(len(entries)), cmd: cmd}
 	return s.runParts(ctx, n, []part{whole}, form, len(entries), clock)
 }
 
@@ -236,7 +236,7 @@ func (s *Script) runParts(ctx context.Context, n *node, parts []part, by *form, 
 	r := run{script: s, node: n, parts: parts, clock: clock}
 	var again []int
 	if by == nil {
-		again = everyOne(len(parts))
+		again = positionsUpTo(len(parts))
 	}
 	functionsRefused := false
 	// A part is sent again only if its answer proves that it was not run, so nothing was charged.

@@ -47,7 +47,7 @@ func TestAClientOfOneNodeDividesBySlotOnceRefused(t *testing.T) {
 	rule := newRule(t, limit.PerHour(1000), limit.GCRA())
 	script := NewScript(client)
 	script.HoldConnections()
-	defer script.Rest()
+	defer script.ReturnIdleConnections()
 	entries := func() []Entry {
 		var several []Entry
 		for i := range 20 {

@@ -66,7 +66,7 @@ func (b *Batcher) load(leader *call, now int64) *trip {
 	t.calls = taken.calls
 	passLarge := b.last.large && taken.large > 0 && taken.large < taken.len()
 	t.flight = flight{leader: leader}
-	most, calls := b.share(taken.entries), len(t.calls)
+	most, calls := b.entriesPerTrip(taken.entries), len(t.calls)
 	if calls > 0 {
 		b.trips = append(b.trips, t)
 	}
@@ -87,13 +87,13 @@ func (b *Batcher) load(leader *call, now int64) *trip {
 		slices.Reverse(t.calls)
 	}
 	t.left = queue{calls: t.left.calls[:0], entries: taken.entries, large: taken.large}
-	boarded := b.board(t, t.calls[:calls], now, most, passLarge && !t.alone)
-	if boarded == len(t.calls) && boarded > 0 {
+	carried := b.addCalls(t, t.calls[:calls], now, most, passLarge && !t.alone)
+	if carried == len(t.calls) && carried > 0 {
 		return t
 	}
 	t.left.calls = append(t.left.calls, t.calls[calls:]...)
-	clear(t.calls[boarded:])
-	t.calls = t.calls[:boarded]
+	clear(t.calls[carried:])
+	t.calls = t.calls[:carried]
 	if newestFirst {
 		slices.Reverse(t.left.calls)
 	}
@@ -109,16 +109,16 @@ func (b *Batcher) load(leader *call, now int64) *trip {
 			b.startNext()
 		}
 	}
-	if boarded == 0 {
+	if carried == 0 {
 		b.remove(t)
 	}
 	return t
 }
 
-// share returns how many entries the next trip may carry if the given number wait. It is half of all entries,
+// entriesPerTrip returns how many entries the next trip may carry if the given number wait. It is half of all entries,
 // waiting or on other trips, if that is worth a trip, and at most MaxBatch. While Redis is slow there is one
 // trip at a time, which carries as many as it can. The lock is held.
-func (b *Batcher) share(waiting int) int {
+func (b *Batcher) entriesPerTrip(waiting int) int {
 	if b.slow {
 		return b.opt.MaxBatch
 	}
@@ -131,25 +131,25 @@ func (b *Batcher) share(waiting int) int {
 	return min(b.opt.MaxBatch, max(fullBatch, (waiting+1)/2))
 }
 
-// board puts calls, which are the first of t.calls, into the batch while they fit, up to most entries, and
+// addCalls puts calls, which are the first of t.calls, into the batch while they fit, up to most entries, and
 // moves them to the front of t.calls. It puts calls that do not fit into t.left; with passLarge also large
 // calls, see largeGroup. The calls of one key get a part of the batch, and more if calls of other keys leave
 // room.
-func (b *Batcher) board(t *trip, calls []*call, now int64, most int, passLarge bool) (boarded int) {
+func (b *Batcher) addCalls(t *trip, calls []*call, now int64, most int, passLarge bool) (carried int) {
 	t.batch.reset()
 	t.cargo = cargo{}
 	bound := newBounds(most, b.opt.MaxWork, b.opt.Deadline.Microseconds()/4)
-	if b.boardWithin(t, calls, now, bound.fairly(t.left.entries), passLarge) {
+	if b.addCallsWithin(t, calls, now, bound.fairly(t.left.entries), passLarge) {
 		calls, t.left.calls = t.left.calls, t.left.calls[:0]
-		b.boardWithin(t, calls, now, bound, passLarge)
+		b.addCallsWithin(t, calls, now, bound, passLarge)
 	}
 	t.cargo.sent = len(t.batch.runs)
 	return t.cargo.calls
 }
 
-// boardWithin boards calls within the bounds. It reports whether some calls were left behind only because of
+// addCallsWithin adds calls within the bounds. It reports whether some calls were left behind only because of
 // the bound per key, and there is still room for them.
-func (b *Batcher) boardWithin(t *trip, calls []*call, now int64, bound *bounds, passLarge bool) (roomLeft bool) {
+func (b *Batcher) addCallsWithin(t *trip, calls []*call, now int64, bound *bounds, passLarge bool) (roomLeft bool) {
 	for i, c := range calls {
 		switch {
 		case c.claimed(), c.deadline <= now, c.deadline < now+t.takes && b.mayGiveUp(c, now):
@@ -197,7 +197,7 @@ func (b *Batcher) mayGiveUp(c *call, now int64) bool {
 func (b *Batcher) run(t *trip, started int64) (hasPlace bool) {
 	done, err := b.hooks.Begin()
 	if err != nil {
-		b.land(t)
+		b.endTrip(t)
 		fail(t.calls, err)
 		return true
 	}
@@ -226,7 +226,7 @@ func (b *Batcher) run(t *trip, started int64) (hasPlace bool) {
 	}
 	now := b.hooks.Now()
 	replies, server, ended, err := b.send(ctx, to, entries)
-	if !b.land(t) {
+	if !b.endTrip(t) {
 		return !t.passedOn
 	}
 	b.tripEnded(t, ended, ended-started, server, err)
@@ -239,7 +239,7 @@ func (b *Batcher) run(t *trip, started int64) (hasPlace bool) {
 }
 
 // isOfSlots reports whether the node of a Cluster that refused a command decides keys of other slots.
-func isOfSlots(err error) bool { return IsMoving(err) || IsNowhere(err) }
+func isOfSlots(err error) bool { return IsMoving(err) || HasNoMaster(err) }
 
 // tripEnded records a trip. This happens before its answers are handed out, so that a caller that has a
 // decision finds its trip counted.
@@ -264,14 +264,14 @@ func (b *Batcher) tripEnded(t *trip, now, took, server int64, err error) {
 		}
 	}
 	b.mu.Unlock()
-	t.done(b.blame(err, took))
+	t.done(b.failureOfRedis(err, took))
 	b.hooks.Trip(len(t.calls), microseconds(took), err)
 }
 
-// blame returns the error for which Redis is to blame, or nil. A time-out that is noticed late shows that this
+// failureOfRedis returns the error for which Redis is to blame, or nil. A time-out that is noticed late shows that this
 // process was busy or paused, rather than that Redis is slow: the answer may have been waiting. A time-out
 // while writing is not Redis's fault either, since written data waits in a buffer.
-func (b *Batcher) blame(err error, took int64) error {
+func (b *Batcher) failureOfRedis(err error, took int64) error {
 	if !errors.Is(err, ErrNoAnswer) {
 		return err
 	}
@@ -352,7 +352,7 @@ func (b *Batcher) abandon(t *trip, leader *call) (hasPlace bool) {
 		done = nil
 	}
 	b.mu.Unlock()
-	if !b.land(t) {
+	if !b.endTrip(t) {
 		return !t.passedOn
 	}
 	fail(t.calls, errAbandoned)
@@ -362,8 +362,8 @@ func (b *Batcher) abandon(t *trip, leader *call) (hasPlace bool) {
 	return true
 }
 
-// land ends a trip. It returns false if the trip was given up.
-func (b *Batcher) land(t *trip) bool {
+// endTrip ends a trip. It returns false if the trip was given up.
+func (b *Batcher) endTrip(t *trip) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if t.givenUp {
@@ -390,7 +390,7 @@ func (b *Batcher) handOut(calls []*call, from *batch, replies []Reply, sent int6
 			present = append(present, c)
 			decisions += max(int(c.entry.count()), len(c.group))
 		} else {
-			from.disown(c, replies)
+			from.subtract(c, replies)
 		}
 	}
 	b.answered.Add(int64(decisions))
@@ -402,11 +402,11 @@ func (b *Batcher) handOut(calls []*call, from *batch, replies []Reply, sent int6
 	for i := range replies {
 		e, r := &from.entries[i], &replies[i]
 		if r.apart == nil {
-			b.tell(e, r, sent)
+			b.notifyAsker(e, r, sent)
 		}
 		for j := range r.each() {
 			one := e.alone(j)
-			b.tell(&one, &r.each()[j], sent)
+			b.notifyAsker(&one, &r.each()[j], sent)
 		}
 	}
 	var again []*call
@@ -415,11 +415,11 @@ func (b *Batcher) handOut(calls []*call, from *batch, replies []Reply, sent int6
 			again = append(again, c)
 		}
 	}
-	b.again(again)
+	b.requeue(again)
 }
 
-// tell notifies the entry's asker of a reply.
-func (b *Batcher) tell(e *Entry, r *Reply, sent int64) {
+// notifyAsker notifies the entry's asker of a reply.
+func (b *Batcher) notifyAsker(e *Entry, r *Reply, sent int64) {
 	if asker := e.Rule.asker; asker != nil && r.Err == nil && r.Status != Expired && r.Status != Unreadable {
 		asker.Answered(b.hooks.Shard, e, r, sent)
 	}
@@ -473,9 +473,9 @@ func (c *call) failure(own []Reply) (err error) {
 	return err
 }
 
-// again puts calls back at the front of the queue. The goroutine that calls it has a trip's place, and checks
+// requeue puts calls back at the front of the queue. The goroutine that calls it has a trip's place, and checks
 // the queue before it gives up the place.
-func (b *Batcher) again(calls []*call) {
+func (b *Batcher) requeue(calls []*call) {
 	if calls == nil {
 		return
 	}

@@ -38,7 +38,7 @@ func TestBlame(t *testing.T) {
 		{context.DeadlineExceeded, 80 * ms, 0, true},
 	} {
 		b.lastAnswer.Store(localTime() - c.lastAnswer.Microseconds())
-		if got := b.blame(c.err, c.took); (got != nil) != c.blamed {
+		if got := b.failureOfRedis(c.err, c.took); (got != nil) != c.blamed {
 			t.Errorf("%v after %d µs, an answer %v ago: %v", c.err, c.took, c.lastAnswer, got)
 		}
 	}
@@ -78,7 +78,7 @@ func TestLaw12CallsThatWouldGoOnceMoreEndWithClose(t *testing.T) {
 	c := waitingCall(newRule(t, limit.PerHour(10), limit.GCRA()), time.Hour.Microseconds())
 	c.claim()
 	b.Close()
-	b.again([]*call{c})
+	b.requeue([]*call{c})
 	select {
 	case <-c.done:
 		if c.err != limit.ErrClosed {

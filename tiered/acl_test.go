@@ -232,7 +232,7 @@ func TestLeastPrivilegeOnACluster(t *testing.T) {
 	}
 	// The list includes the slot of the fleet's keys, which are split between the two nodes for a while.
 	for _, s := range l.shards.InUse() {
-		if addr, fleet := s.Where(); addr == from.Addr() {
+		if addr, fleet := s.Location(); addr == from.Addr() {
 			slots = append(slots, int(fleet))
 		}
 	}

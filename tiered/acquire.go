@@ -105,7 +105,7 @@ func (q *question) acquireInRedis(ctx context.Context, own, count int64) (slots 
 // enterSlots registers, for each question, that an entry is about to be sent that changes what this
 // process holds of the question's key. It returns a record for each question, or nil for a question that
 // acquires no slot. While one of the keys is in doubt, enterSlots waits, within the given time. Meanwhile
-// it registers none of the others, because Redis is not told about a key in doubt while an entry for the
+// it registers none of the others, because no statement is sent about a key in doubt while an entry for the
 // key is registered. The caller must send the entries with the returned context, which gives them the
 // rest of the time (law 7).
 func (l *Limiter) enterSlots(ctx context.Context, within time.Duration, questions ...*question) (context.Context, []*local.Held[*Rule], error) {
@@ -139,7 +139,7 @@ func (l *Limiter) tryEnter(questions []*question) (entered []*local.Held[*Rule],
 		}
 		for _, h := range entered {
 			if h != nil {
-				h.Left(l.now(), -1)
+				h.Unchanged(l.now(), -1)
 			}
 		}
 		return nil, wait
@@ -157,7 +157,7 @@ func (r *Rule) heldKey(key *callKey) local.HeldKey {
 // were granted. If they are lost already, because this process was paused, the reply becomes a denial.
 //
 // It must be called even if a hook of the client panics while the entry is sent: while an entry is registered,
-// Redis is told of no other change of the key's slots.
+// no other change of the key's slots is sent to Redis.
 func (q *question) leaveSlots(h *local.Held[*Rule], sent int64, reply *remote.Reply, err error) (slots []*Slot) {
 	r, l := q.rule, q.rule.limiter
 	now := l.now()
@@ -165,9 +165,9 @@ func (q *question) leaveSlots(h *local.Held[*Rule], sent int64, reply *remote.Re
 	case err != nil && outage.MayBeCharged(err):
 		h.Unknown(now, l.unsettledUntil(now))
 	case err != nil:
-		h.Left(now, -1)
+		h.Unchanged(now, -1)
 	case reply.Granted == 0:
-		h.Left(now, reply.Remaining)
+		h.Unchanged(now, reply.Remaining)
 	default:
 		kept := q.key.kept()
 		all := make([]*local.Slot[*Rule], reply.Granted/q.cost)

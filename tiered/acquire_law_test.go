@@ -230,7 +230,7 @@ func TestAGroupThatWaitsRegistersNothing(t *testing.T) {
 		l.slots.table.Doubt(l.now(), func(local.HeldKey) bool { return true })
 		entered, wait := l.tryEnter([]*question{&a, &b})
 		for _, h := range entered {
-			h.Left(l.now(), -1)
+			h.Unchanged(l.now(), -1)
 		}
 		return wait != nil
 	})

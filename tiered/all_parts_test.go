@@ -124,7 +124,7 @@ func TestLaw9WhatADeniedGroupGivesBackIsFree(t *testing.T) {
 	redistest.Eventually(t, "the denial is remembered, and the caller waits for hours", func() bool {
 		l.lines.mu.Lock()
 		defer l.lines.mu.Unlock()
-		queues := l.lines.of[local.HeldKey{Rule: r.name, Key: free}]
+		queues := l.lines.byKey[local.HeldKey{Rule: r.name, Key: free}]
 		return len(queues) == 1 && time.Until(queues[0].next) > time.Hour
 	})
 	master.Resume()
@@ -171,7 +171,7 @@ func TestLaw9GroupGivenUpHalfWay(t *testing.T) {
 		_, err := r.Allow(context.Background(), its[1])
 		leader <- err
 	}()
-	redistest.Eventually(t, "a trip is in flight", l.shards.Asked)
+	redistest.Eventually(t, "a trip is in flight", l.shards.HasWaiters)
 	go func() {
 		_, err := l.AllowAll(ctx, Request{Rule: r, Key: others[0], Cost: 4}, Request{Rule: r, Key: its[0], Cost: 4})
 		gaveUp <- err

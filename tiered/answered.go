@@ -30,7 +30,7 @@ func (a *asker) Answered(shard int, e *remote.Entry, reply *remote.Reply, sent i
 		return
 	}
 	if r.config.countDenied {
-		judged := judge(r.limit.Quota(), reply, e.Cost, max(1, e.Count), e.Operation)
+		judged := replyUnder(r.limit.Quota(), reply, e.Cost, max(1, e.Count), e.Operation)
 		reply = &judged
 	}
 	if reply.Granted > 0 || reply.Status == remote.Denied {
@@ -52,7 +52,7 @@ func (q *question) fromRedis(d *limit.Decision, reply *remote.Reply) {
 	r.begin(d, limit.TierRedis)
 	if r.config.countDenied {
 		d.Used = limit.MaxQuota - reply.Remaining
-		judged := judge(r.limit.Quota(), reply, q.cost, 1, q.operation)
+		judged := replyUnder(r.limit.Quota(), reply, q.cost, 1, q.operation)
 		reply = &judged
 	}
 	d.Allowed, d.HeldBack, d.Granted = reply.Status == remote.Allowed, reply.Status == remote.HeldBack, reply.Granted

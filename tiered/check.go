@@ -11,7 +11,7 @@ import (
 // check returns an error if the call is a mistake. It needs no trip (law 6).
 func (r *Rule) check(ctx context.Context, key string, cost int64) error {
 	if r.slotTTL != 0 {
-		return fmt.Errorf("%w: rule %q has the limit %v, whose units are held and given back: use Acquire, AcquireWait or TakeAll", limit.ErrNotForLimit, r.name, r.asked)
+		return fmt.Errorf("%w: rule %q has the limit %v, whose units are held and given back: use Acquire, AcquireWait or TakeAll", limit.ErrNotForLimit, r.name, r.given)
 	}
 	return r.checkCall(ctx, key, cost)
 }
@@ -27,20 +27,20 @@ func (r *Rule) checkCall(ctx context.Context, key string, cost int64) error {
 		return fmt.Errorf("%w: the key has %d bytes, must have at most %d", limit.ErrInvalidKey, len(key), limit.MaxKey)
 	case cost < 1:
 		return fmt.Errorf("%w: the cost is %d, must be at least 1", limit.ErrInvalidCost, cost)
-	case cost > r.mostCost:
-		return r.tooMuch(cost, r.mostCost)
+	case cost > r.maxCost:
+		return r.tooMuch(cost, r.maxCost)
 	}
 	return ctx.Err()
 }
 
 func (r *Rule) tooMuch(cost, most int64) error {
-	return fmt.Errorf("%w: cost %d, rule %q grants at most %d at once (%v, %v)", limit.ErrCostExceedsLimit, cost, r.name, most, r.asked, plan.Candidate{Limit: r.limit, Algorithm: r.algorithm})
+	return fmt.Errorf("%w: cost %d, rule %q grants at most %d at once (%v, %v)", limit.ErrCostExceedsLimit, cost, r.name, most, r.given, plan.Candidate{Limit: r.limit, Algorithm: r.algorithm})
 }
 
 // checkSlots is check for calls that acquire slots.
 func (r *Rule) checkSlots(ctx context.Context, key string, units int64) error {
 	if r.slotTTL == 0 {
-		return fmt.Errorf("%w: rule %q has the limit %v, whose units are used up and not given back: use Allow", limit.ErrNotForLimit, r.name, r.asked)
+		return fmt.Errorf("%w: rule %q has the limit %v, whose units are used up and not given back: use Allow", limit.ErrNotForLimit, r.name, r.given)
 	}
 	return r.checkCall(ctx, key, units)
 }
@@ -117,7 +117,7 @@ func (q *Request) checkForGood(ctx context.Context) error {
 func (q *Request) checkTaken(ctx context.Context) error {
 	r := q.Rule
 	if q.Hold != 0 && r.slotTTL != 0 {
-		return fmt.Errorf("%w: the request for rule %q has a Hold (%s), but the limit is %v, whose units are kept until they are released; Hold must be 0", limit.ErrNotForLimit, r.name, textOf(q.Hold), r.asked)
+		return fmt.Errorf("%w: the request for rule %q has a Hold (%s), but the limit is %v, whose units are kept until they are released; Hold must be 0", limit.ErrNotForLimit, r.name, textOf(q.Hold), r.given)
 	}
 	if q.Hold != 0 {
 		if err := r.checkHold(q.Hold); err != nil {

@@ -59,7 +59,7 @@ var errOneNode = errors.New("the Redis client is for a single node, and the node
 // met prepares for decisions once Redis, or the first master of a Cluster, has answered. If the first
 // trip had to look for the function library, its callers would wait three round trips longer, and miss
 // their deadline if Redis is far away.
-func (l *Limiter) met(s *outage.Shard) {
+func (l *Limiter) joined(s *outage.Shard) {
 	l.checkNode(s)
 	_, _ = outage.WithinStart(l.shards, func(ctx context.Context) (any, error) {
 		l.script.Prepare(ctx)
@@ -91,7 +91,7 @@ func (l *Limiter) checkNode(s *outage.Shard) {
 
 // explain adds to an error why Redis could not be asked.
 func (l *Limiter) explain(err error) error {
-	if l.shard != nil && (errors.Is(err, errOneNode) || remote.IsElsewhere(err)) {
+	if l.shard != nil && (errors.Is(err, errOneNode) || remote.IsOnAnotherNode(err)) {
 		// Waiting does not help, but decisions are still made. So this is logged, and is not an error.
 		l.log.Warn("one node", "the Redis client is for a single node, and the node belongs to a Cluster: the outage policies decide for all keys "+
 			"that other masters hold, until the client is made with redis.NewClusterClient, or by tiered.Open with IsClusterMode", "error", err)

@@ -19,8 +19,8 @@ func TestLaw12CloseOfASlowRedisEndsInTime(t *testing.T) {
 		what               string
 		settlements, slots int
 	}{
-		{"settlements", mostSettlements, 0},
-		{"settlements and slots", mostSettlements, 1_000},
+		{"settlements", maxSettlements, 0},
+		{"settlements and slots", maxSettlements, 1_000},
 	} {
 		t.Run(test.what, func(t *testing.T) {
 			redistest.InBubble(t, func(t *testing.T, bubble *redistest.Bubble) {
@@ -65,7 +65,7 @@ func TestLaw12CloseReleasesSlotsForALimitedTime(t *testing.T) {
 	l.slots.table.EndAll(l.now())
 	within, cancel := context.WithCancel(t.Context())
 	hook.end.Store(&cancel)
-	if l.tellSlots(within, l.now()); l.slots.table.Keys() < all/2 {
+	if l.sendDueStatements(within, l.now()); l.slots.table.Keys() < all/2 {
 		t.Errorf("after its time was over it released the slots of %d keys", all-l.slots.table.Keys())
 	}
 }

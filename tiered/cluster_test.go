@@ -385,7 +385,7 @@ func keysOf(t *testing.T, master *redistest.Server, l *Limiter) (its, others []s
 	t.Helper()
 	for i := range 1000 {
 		key := fmt.Sprint("user", i)
-		switch addr, _ := l.shardOf(keyOf(l, key)).Where(); {
+		switch addr, _ := l.shardOf(keyOf(l, key)).Location(); {
 		case addr == "":
 			t.Fatal("the Cluster's masters are not known")
 		case addr == master.Addr() && len(its) < 8:

@@ -38,9 +38,9 @@ func (c *ruleConfig) mayCountDenied(lim limit.Limit, a limit.Algorithm) error {
 	return nil
 }
 
-// judge turns a reply into the reply under a limit of quota units. Redis was given a limit that is never
+// replyUnder turns a reply into the reply under a limit of quota units. Redis was given a limit that is never
 // reached, so it counts all units that are asked for.
-func judge(quota int64, reply *remote.Reply, cost, count int64, operation int) remote.Reply {
+func replyUnder(quota int64, reply *remote.Reply, cost, count int64, operation int) remote.Reply {
 	judged := *reply
 	used := limit.MaxQuota - reply.Remaining
 	judged.Remaining = max(0, quota-used)

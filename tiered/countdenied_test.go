@@ -245,7 +245,7 @@ func TestLaw2CallersThatHaveLeftAreNotDenied(t *testing.T) {
 		e := q.entry()
 		e.Count = c.count
 		reply := &remote.Reply{Status: remote.Allowed, Fitted: c.count, Granted: c.granted, Remaining: limit.MaxQuota - c.used, ResetAfter: time.Hour}
-		if judged := judge(1000, reply, e.Cost, e.Count, c.operation); judged.Granted > c.granted {
+		if judged := replyUnder(1000, reply, e.Cost, e.Count, c.operation); judged.Granted > c.granted {
 			t.Errorf("%d units are granted, of which %d are anybody's", judged.Granted, c.granted)
 		}
 		(*asker)(r).Answered(0, &e, reply, l.now())

@@ -120,8 +120,8 @@ func (c *counters) rule(name string, dryRun bool) (*ruleCounters, *decisionCount
 	return r, *decisions
 }
 
-// mostIdle is the number of names without rules that are kept until the next call of [Limiter.Stats].
-const mostIdle = 1000
+// maxIdle is the number of names without rules that are kept until the next call of [Limiter.Stats].
+const maxIdle = 1000
 
 // forget ends the use of counters by a rule. When no rule uses them any more, their name is forgotten:
 // rules of a file come and go, and a file that is refused may have had any names.
@@ -135,7 +135,7 @@ func (c *counters) forget(r *ruleCounters) {
 	if r.uses--; r.uses > 0 {
 		return
 	}
-	if c.idle++; c.idle > mostIdle { // perhaps nobody reads them
+	if c.idle++; c.idle > maxIdle { // perhaps nobody reads them
 		c.forgetIdle()
 	}
 }

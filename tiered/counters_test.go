@@ -74,11 +74,11 @@ func TestNamesThatComeBack(t *testing.T) {
 	if back, _ = l.metrics.rule("r", false); back == first {
 		t.Error("a name that Stats had left out continues")
 	}
-	for i := range 3 * mostIdle {
+	for i := range 3 * maxIdle {
 		r, _ := l.metrics.rule(fmt.Sprint("r", i), false)
 		l.metrics.forget(r)
 	}
-	if n := len(l.metrics.rules); n > mostIdle+1 {
+	if n := len(l.metrics.rules); n > maxIdle+1 {
 		t.Errorf("%d names are kept", n)
 	}
 }

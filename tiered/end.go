@@ -9,7 +9,7 @@ import (
 
 // end finishes a decision about a single request, whichever tier made it, or the error in its place. It
 // counts the decision, shows it to the live page, compares it with the exact log if the rule has a
-// shadow, and turns it into the caller's result (see tell). A peek decides nothing, so end only turns it
+// shadow, and turns it into the caller's result (see callerResult). A peek decides nothing, so end only turns it
 // into the result. The returned error is the caller's.
 func (q *question) end(d *limit.Decision, err error) error {
 	r := q.rule
@@ -19,7 +19,7 @@ func (q *question) end(d *limit.Decision, err error) error {
 	if q.operation == lua.Take && err == nil {
 		r.shadow.compare(&q.key, q.cost, d)
 	}
-	return r.tell(d, err)
+	return r.callerResult(d, err)
 }
 
 // count counts a decision, or the error in its place, and shows a decision to the live page. Without a
@@ -40,9 +40,9 @@ func (r *Rule) count(key string, d *limit.Decision, err error) {
 	}
 }
 
-// tell turns a decision, or the error in its place, into the caller's result. For a rule on a dry run,
+// callerResult turns a decision, or the error in its place, into the caller's result. For a rule on a dry run,
 // the result is always an allowed decision.
-func (r *Rule) tell(d *limit.Decision, err error) error {
+func (r *Rule) callerResult(d *limit.Decision, err error) error {
 	switch {
 	case err != nil && !r.config.dryRun:
 		*d = limit.Decision{}
@@ -68,7 +68,7 @@ const yieldEvery = 64
 //
 // decisions is the number of decisions so far; see [decisionCounts.add].
 func (l *Limiter) yield(decisions uint64) {
-	if decisions%yieldEvery == 0 && l.shards.Asked() {
+	if decisions%yieldEvery == 0 && l.shards.HasWaiters() {
 		runtime.Gosched()
 	}
 }

@@ -18,7 +18,7 @@ const (
 	// and is scaled up in an outage, it lets more than its limits through; a smaller fleet lets less
 	// through.
 	assumedInstances = 10
-	mostInstances    = 1_000_000
+	maxInstances     = 1_000_000
 )
 
 // How long the file keeps the largest size of a fleet, how often the file is rewritten if nothing has
@@ -76,7 +76,7 @@ func readFleetSize(path string) (size fleetSize, err error) {
 	if err := json.Unmarshal(text, &size); err != nil {
 		return size, fmt.Errorf("the file does not contain the size of a fleet: %w", err)
 	}
-	if size.Instances < 1 || size.Instances > mostInstances {
+	if size.Instances < 1 || size.Instances > maxInstances {
 		return size, fmt.Errorf("the number of instances in the file is %d, must be between 1 and 1,000,000", size.Instances)
 	}
 	return size, nil

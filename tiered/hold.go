@@ -75,7 +75,7 @@ func (r *Rule) hold(ctx context.Context, key string, units int64, life time.Dura
 	}
 	h := q.newHold(&d, err, asked)
 	r.count(key, &d, err)
-	err = r.tell(&d, err)
+	err = r.callerResult(&d, err)
 	if h == nil && d.Allowed { // the rule is on a dry run
 		h = &Hold{rule: r}
 		h.ended.Store(true)

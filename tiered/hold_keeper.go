@@ -11,10 +11,10 @@ import (
 )
 
 const (
-	// mostSettlements is the largest number of settlements that wait for one master, at some 200 bytes
+	// maxSettlements is the largest number of settlements that wait for one master, at some 200 bytes
 	// each. The limit is per master, so a lost master takes no room from the settlements of other
 	// masters.
-	mostSettlements = 16384
+	maxSettlements = 16384
 	// settledAtOnce is the number of waiting settlements that are sent at the same time.
 	settledAtOnce = 64
 )
@@ -75,7 +75,7 @@ func (k *holdKeeper) put(l *Limiter, s settlement) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	s.shard = l.shardOf(&s.key)
-	if k.ended || k.pending[s.shard] >= mostSettlements {
+	if k.ended || k.pending[s.shard] >= maxSettlements {
 		s.rule.counters.holds.lost.Add(1)
 		return
 	}

@@ -108,14 +108,14 @@ func TestLaw7SettlementsForALostMasterAreBounded(t *testing.T) {
 	cluster.Nodes()[0].Pause()
 	defer cluster.Nodes()[0].Resume()
 	l.shardOf(&k).Breaker.ForceOpen(errors.New("the master is lost"))
-	for range mostSettlements {
+	for range maxSettlements {
 		l.holds.put(l, r.cancelling(&k, 1))
 	}
-	if c := l.Stats().Holds; c.Unsettled != mostSettlements || c.Lost != 0 {
+	if c := l.Stats().Holds; c.Unsettled != maxSettlements || c.Lost != 0 {
 		t.Fatalf("%+v", c)
 	}
 	l.holds.put(l, r.cancelling(&k, 1))
-	if c := l.Stats().Holds; c.Unsettled != mostSettlements || c.Lost != 1 {
+	if c := l.Stats().Holds; c.Unsettled != maxSettlements || c.Lost != 1 {
 		t.Errorf("one more for the lost master: %+v", c)
 	}
 	l.holds.put(l, settlement{Hold: hold, used: 30})
@@ -125,7 +125,7 @@ func TestLaw7SettlementsForALostMasterAreBounded(t *testing.T) {
 		defer l.holds.mu.Unlock()
 		return l.holds.pending[l.shardOf(&hold.key)] == 0
 	})
-	if c := l.Stats().Holds; c.Unsettled != mostSettlements || c.Lost != 1 {
+	if c := l.Stats().Holds; c.Unsettled != maxSettlements || c.Lost != 1 {
 		t.Errorf("afterwards: %+v", c)
 	}
 }

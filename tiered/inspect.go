@@ -71,7 +71,7 @@ func (r *Rule) inspectedHeld(slots local.SlotCounts) inspect.Held {
 func (r *Rule) inspected() inspect.Rule {
 	shown := inspect.Rule{
 		Name:         r.name,
-		Limit:        r.asked,
+		Limit:        r.given,
 		Algorithm:    plan.Candidate{Limit: r.limit, Algorithm: r.algorithm}.String(),
 		Capacity:     r.capacity,
 		WorstCase:    r.WorstCase(),

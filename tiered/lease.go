@@ -7,8 +7,8 @@ import (
 	"github.com/tierlimit/tierlimit/lua"
 )
 
-// mostLeased is the largest part of a limit that may be out on lease, in percent.
-const mostLeased = 50
+// maxLeased is the largest part of a limit that may be out on lease, in percent.
+const maxLeased = 50
 
 // Lease lets processes lease units of the rule's keys. The units are charged in Redis in advance, and
 // spent without a trip. At most the given percentage of the limit, 1 to 50, is on lease for a key at any
@@ -46,7 +46,7 @@ func leased(percent int, within bool) RuleOption {
 			return option.Invalid("both Lease and LeaseWithinLimit; set only one of them")
 		}
 		c.leased, c.leasedWithin = percent, within
-		return option.Check(percent >= 1 && percent <= mostLeased, "a lease of %d %% of the limit, must be between 1 and %d", percent, mostLeased)
+		return option.Check(percent >= 1 && percent <= maxLeased, "a lease of %d %% of the limit, must be between 1 and %d", percent, maxLeased)
 	}
 }
 

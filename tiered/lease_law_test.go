@@ -78,9 +78,9 @@ func TestLaw1HoldsWithLeases(t *testing.T) {
 		quota := rapid.Int64Range(10, 300).Draw(rt, "quota")
 		window := time.Duration(rapid.SampledFrom([]int64{200, 1000, 16_000}).Draw(rt, "window in ms")) * time.Millisecond
 		lim := limit.Per(quota, window).WithBurst(rapid.Int64Range(1, quota).Draw(rt, "burst"))
-		option := Lease(rapid.IntRange(5, mostLeased).Draw(rt, "percent"))
+		option := Lease(rapid.IntRange(5, maxLeased).Draw(rt, "percent"))
 		if rapid.Bool().Draw(rt, "within the limit") {
-			option = LeaseWithinLimit(rapid.IntRange(5, mostLeased).Draw(rt, "percent"))
+			option = LeaseWithinLimit(rapid.IntRange(5, maxLeased).Draw(rt, "percent"))
 		}
 		f := &leaseFleet{clock: clock,
 			start: func() *Limiter {

@@ -270,7 +270,7 @@ func TestOperationsWithLeases(t *testing.T) {
 
 func TestLeaseOptions(t *testing.T) {
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix())
-	for _, percent := range []int{-1, 0, mostLeased + 1} {
+	for _, percent := range []int{-1, 0, maxLeased + 1} {
 		for _, option := range []RuleOption{Lease(percent), LeaseWithinLimit(percent)} {
 			if _, err := l.Rule("bad", limit.PerHour(100), option); !errors.Is(err, limit.ErrInvalidOption) {
 				t.Errorf("%d %%: %v", percent, err)

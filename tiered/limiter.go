@@ -119,7 +119,7 @@ func start(client redis.UniversalClient, c config) (*Limiter, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := l.shards.Meet(); err != nil {
+	if err := l.shards.Join(); err != nil {
 		return nil, errors.Join(err, l.Close())
 	}
 	l.shards.Run()
@@ -289,7 +289,7 @@ func (l *Limiter) Close() error {
 		l.stop()
 		err = errStillInClient
 	}
-	l.script.Rest()
+	l.script.ReturnIdleConnections()
 	l.denials.Close()
 	if l.config.ownsClient {
 		err = errors.Join(err, l.client.Close())

@@ -32,9 +32,9 @@ const (
 // (see [Rule.WithOutage]), so that a caller that may go on without Redis does not wait behind one that
 // may not.
 type lines struct {
-	some atomic.Bool // whether there are any queues; read by release, because usually nobody waits
-	mu   sync.Mutex  // guards all queues and their waiters
-	of   map[local.HeldKey][]*line
+	nonEmpty atomic.Bool // whether there are any queues; read by release, because usually nobody waits
+	mu       sync.Mutex  // guards all queues and their waiters
+	byKey    map[local.HeldKey][]*line
 
 	closed bool           // no waiter may ask any more
 	asks   sync.WaitGroup // of waiters that have asked, until grants that nobody waits for are given back
@@ -45,10 +45,10 @@ func (ls *lines) close() {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	ls.closed = true
-	for _, queues := range ls.of {
+	for _, queues := range ls.byKey {
 		for _, q := range queues {
 			for at := q.waiters.Front(); at != nil; at = at.Next() {
-				at.Value.(*waiter).told.Send()
+				at.Value.(*waiter).wake.Send()
 			}
 		}
 	}
@@ -62,11 +62,11 @@ type line struct {
 	waiters list.List // of *waiter; not empty, except while the line is made or removed
 	units   int64     // the sum of the waiters' costs
 
-	asking   bool       // the first waiter has asked, and has no answer yet
-	released bool       // units were given back since the first waiter asked
-	asked    time.Time  // when the last answer came
-	next     time.Time  // when the first waiter's units are free according to that answer; zero: unknown
-	tier     limit.Tier // tier of the decision for callers that are turned away because of that answer
+	asking     bool       // the first waiter has asked, and has no answer yet
+	released   bool       // units were given back since the first waiter asked
+	answeredAt time.Time  // when the last answer came
+	next       time.Time  // when the first waiter's units are free according to that answer; zero: unknown
+	tier       limit.Tier // tier of the decision for callers that are turned away because of that answer
 
 	// For slots: the time at which this queue's turn began, and the time at which the other processes'
 	// turn ends.
@@ -83,12 +83,12 @@ func (ls *lines) join(w *waiter) *line {
 	q.units += w.cost
 	switch {
 	case q.asking || q.next.IsZero() || q.first() == w:
-	case time.Since(q.asked) > lookAgain:
+	case time.Since(q.answeredAt) > lookAgain:
 		q.next = time.Time{}
-		q.first().told.Send()
+		q.first().wake.Send()
 	default:
 		now := time.Now()
-		q.expel(w, now, q.next.Sub(now), behind)
+		q.endIfLate(w, now, q.next.Sub(now), behind)
 	}
 	return q
 }
@@ -97,27 +97,27 @@ func (ls *lines) join(w *waiter) *line {
 // must be held.
 func (ls *lines) lineFor(w *waiter) *line {
 	id := w.rule.heldKey(&w.key)
-	for _, q := range ls.of[id] {
+	for _, q := range ls.byKey[id] {
 		if r := q.first().rule; r.limit == w.rule.limit && r.config.policy == w.rule.config.policy {
 			return q
 		}
 	}
 	q := &line{lines: ls, id: id, turn: time.Now()}
-	if ls.of == nil {
-		ls.of = make(map[local.HeldKey][]*line)
+	if ls.byKey == nil {
+		ls.byKey = make(map[local.HeldKey][]*line)
 	}
-	ls.of[id] = append(ls.of[id], q)
-	ls.some.Store(true)
+	ls.byKey[id] = append(ls.byKey[id], q)
+	ls.nonEmpty.Store(true)
 	return q
 }
 
 // remove removes an empty queue. The lock must be held.
 func (ls *lines) remove(q *line) {
-	all := slices.DeleteFunc(ls.of[q.id], func(other *line) bool { return other == q })
-	if ls.of[q.id] = all; len(all) == 0 {
-		delete(ls.of, q.id)
+	all := slices.DeleteFunc(ls.byKey[q.id], func(other *line) bool { return other == q })
+	if ls.byKey[q.id] = all; len(all) == 0 {
+		delete(ls.byKey, q.id)
 	}
-	ls.some.Store(len(ls.of) > 0)
+	ls.nonEmpty.Store(len(ls.byKey) > 0)
 }
 
 // first returns the first waiter. The lock must be held, and the queue must not be empty.
@@ -131,9 +131,9 @@ const (
 	waiterDone
 )
 
-// look returns what a waiter has to do next. If the waiter has to wait, pause is the longest time to
-// wait; 0 means until the waiter is told to look again.
-func (q *line) look(w *waiter) (task waiterTask, pause time.Duration) {
+// nextTask returns what a waiter has to do next. If the waiter has to wait, pause is the longest time to
+// wait; 0 means until the waiter is woken.
+func (q *line) nextTask(w *waiter) (task waiterTask, pause time.Duration) {
 	q.lines.mu.Lock()
 	defer q.lines.mu.Unlock()
 	switch {
@@ -146,7 +146,7 @@ func (q *line) look(w *waiter) (task waiterTask, pause time.Duration) {
 		return waiterWaits, 0
 	}
 	if pause = max(time.Until(q.next), time.Until(q.others)); pause > 0 && w.rule.config.policy == Allow { // Redis may have been lost
-		switch again := lookAgain - time.Since(q.asked); {
+		switch again := lookAgain - time.Since(q.answeredAt); {
 		case again > 0:
 			pause = min(pause, again)
 		case w.rule.limiter.shardOf(&w.key).Breaker.Closed():
@@ -157,7 +157,7 @@ func (q *line) look(w *waiter) (task waiterTask, pause time.Duration) {
 	}
 	if pause > 0 && w.rule.config.unsettled == GiveBack {
 		// Redis does not say when a hold will end that nobody settles, and its units are free from then on.
-		pause = min(pause, max(0, lookAgain-time.Since(q.asked)))
+		pause = min(pause, max(0, lookAgain-time.Since(q.answeredAt)))
 	}
 	if pause > 0 {
 		return waiterWaits, pause
@@ -167,14 +167,14 @@ func (q *line) look(w *waiter) (task waiterTask, pause time.Duration) {
 	return waiterAsks, 0
 }
 
-// rest waits until the waiter is told to look again, ctx ends, or pause is over. If pause is 0, it sets no time limit.
+// rest waits until the waiter is woken, ctx ends, or pause is over. If pause is 0, it sets no time limit.
 func (w *waiter) rest(ctx context.Context, pause time.Duration) {
 	var over <-chan time.Time
 	if pause > 0 {
 		over = time.After(pause)
 	}
 	select {
-	case <-w.told:
+	case <-w.wake:
 	case <-over:
 	case <-ctx.Done():
 	}
@@ -185,7 +185,7 @@ func (w *waiter) rest(ctx context.Context, pause time.Duration) {
 func (q *line) answered(w *waiter, granted []limit.Decision, slots []*Slot, denied *limit.Decision, err error) (left []limit.Decision) {
 	q.lines.mu.Lock()
 	defer q.lines.mu.Unlock()
-	q.asking, q.asked, q.next = false, time.Now(), time.Time{}
+	q.asking, q.answeredAt, q.next = false, time.Now(), time.Time{}
 	if err != nil && w.place != nil {
 		q.done(w, limit.Decision{}, err)
 	}
@@ -208,22 +208,22 @@ func (q *line) answered(w *waiter, granted []limit.Decision, slots []*Slot, deni
 		if denied.Degraded() {
 			q.tier = denied.Tier
 		}
-		q.expelLate(wait)
+		q.endLate(wait)
 		if denied.Degraded() {
 			wait = min(wait, lookAgain) // Redis may be back sooner
 		}
 		if q.waiters.Len() > 0 && w.wantsTheSame(q.first()) {
-			q.next = q.asked.Add(wait)
+			q.next = q.answeredAt.Add(wait)
 		}
 	}
 	if q.waiters.Len() > 0 {
-		q.first().told.Send()
+		q.first().wake.Send()
 	}
 	return left
 }
 
-// expelLate ends the waits that cannot succeed in time, given how long the first waiter must wait.
-func (q *line) expelLate(wait time.Duration) {
+// endLate ends the waits that cannot succeed in time, given how long the first waiter must wait.
+func (q *line) endLate(wait time.Duration) {
 	first, between := q.first(), int64(0)
 	if first.rule.freesUnitsAnyTime() {
 		return
@@ -234,7 +234,7 @@ func (q *line) expelLate(wait time.Duration) {
 		if !first.wantsTheSame(q.first()) {
 			return // the first waiter is gone, and nobody knows how long the next one must wait
 		}
-		if before := q.first(); !q.expel(w, q.asked, wait, between) && w != before {
+		if before := q.first(); !q.endIfLate(w, q.answeredAt, wait, between) && w != before {
 			between += w.cost
 		}
 	}
@@ -246,10 +246,10 @@ func (r *Rule) freesUnitsAnyTime() bool {
 	return r.slotTTL != 0 || r.config.unsettled == GiveBack
 }
 
-// expel ends the wait of a waiter if it cannot succeed in time. wait is how long the first waiter must
+// endIfLate ends the wait of a waiter if it cannot succeed in time. wait is how long the first waiter must
 // wait from now on, and between is the number of units that the waiters between the first one and w want.
-// expel is called again and again for each waiter, so it begins with the checks that end most calls.
-func (q *line) expel(w *waiter, now time.Time, wait time.Duration, between int64) (late bool) {
+// endIfLate is called again and again for each waiter, so it begins with the checks that end most calls.
+func (q *line) endIfLate(w *waiter, now time.Time, wait time.Duration, between int64) (late bool) {
 	if w.deadline.IsZero() || w.rule.freesUnitsAnyTime() {
 		return false
 	}
@@ -280,7 +280,7 @@ func (q *line) leave(w *waiter, why error) {
 		if !w.wantsTheSame(q.first()) {
 			q.next = time.Time{}
 		}
-		q.first().told.Send()
+		q.first().wake.Send()
 	}
 }
 
@@ -289,7 +289,7 @@ func (q *line) done(w *waiter, d limit.Decision, err error) {
 	q.waiters.Remove(w.place)
 	q.units -= w.cost
 	w.place, w.decision, w.err = nil, d, err
-	w.told.Send()
+	w.wake.Send()
 	if q.waiters.Len() == 0 {
 		q.lines.remove(q)
 	}
@@ -299,17 +299,17 @@ func (q *line) done(w *waiter, d limit.Decision, err error) {
 // If the units are slots and the queue's turn is over, the waiter asks only after other processes have
 // had time to ask.
 func (ls *lines) release(key local.HeldKey) {
-	if !ls.some.Load() {
+	if !ls.nonEmpty.Load() {
 		return
 	}
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
-	for _, q := range ls.of[key] {
+	for _, q := range ls.byKey[key] {
 		first := q.first()
 		first.rule.forgetDenial(first.key.hash) // the denial under this queue's limit
 		q.released, q.next = true, time.Time{}
 		q.takeTurns()
-		first.told.Send()
+		first.wake.Send()
 	}
 }
 

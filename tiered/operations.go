@@ -115,7 +115,7 @@ func (r *Rule) giveBack(ctx context.Context, k *callKey, units, charged, at int6
 // Reset makes a key as if it had never been used, in Redis and, for this rule, in this process. Other
 // processes, and rules with another limit ([Rule.WithLimit]), may remember a denial for up to a second,
 // and spend their leased units. What they give back of a lease is then taken off units that were charged
-// since. Slots stay held, and Redis is told of them again: by this process at
+// since. Slots stay held, and are reported to Redis again: by this process at
 // once, by others within a third of their [SlotTTL]. Errors are those of [Rule.Refund].
 func (r *Rule) Reset(ctx context.Context, key string) error {
 	if err := r.checkCall(ctx, key, 1); err != nil {

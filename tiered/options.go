@@ -107,7 +107,7 @@ func Thresholds(logUpTo, counterUpTo int64) Option {
 // maximum), and to 1 for a service of a single process. See also [FleetFile] and [ColdStart].
 func FleetSize(instances int) Option {
 	return option.Set(func(c *config) { c.fleetSize = instances },
-		instances >= 1 && instances <= mostInstances, "fleet size %d, must be between 1 and 1,000,000", instances)
+		instances >= 1 && instances <= maxInstances, "fleet size %d, must be between 1 and 1,000,000", instances)
 }
 
 // FleetFile names a file that records the largest size of the fleet in the last seven days. Instances

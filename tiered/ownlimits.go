@@ -43,8 +43,8 @@ func (o *ownLimits) decided(r *Rule, key string) {
 	switch {
 	case !r.own && same:
 		place.CompareAndSwap(known, nil)
-	case r.own && (!same || known.limit != r.asked):
-		place.Store(&ownLimit{r.name, hash, r.asked})
+	case r.own && (!same || known.limit != r.given):
+		place.Store(&ownLimit{r.name, hash, r.given})
 		o.any.Store(true)
 	}
 }

@@ -20,14 +20,14 @@ import (
 type Rule struct {
 	limiter    *Limiter
 	name       string
-	asked      limit.Limit // as it was given
+	given      limit.Limit // as it was given
 	limit      limit.Limit // asked, with the burst that was chosen for it, if any
 	inRedis    limit.Limit // limit, less what LeaseWithinLimit keeps for leases
 	config     ruleConfig
 	algorithm  limit.Algorithm
 	why        string // the reason for the algorithm
 	capacity   int64
-	mostCost   int64 // largest valid cost: the capacity, or more if denied requests count
+	maxCost    int64 // largest valid cost: the capacity, or more if denied requests count
 	encoded    *remote.Rule
 	denialSalt uint64 // differs for each rule and limit
 	inOutage   *outage.Rule
@@ -61,7 +61,7 @@ func (l *Limiter) newRule(name string, lim limit.Limit, c ruleConfig) (*Rule, er
 	if r.slotTTL != 0 {
 		l.startSlots(r.slotTTL)
 	}
-	l.shards.AddWindow(max(r.limit.Window(), r.slotTTL)) // then only units that Redis was told of again count
+	l.shards.AddWindow(max(r.limit.Window(), r.slotTTL)) // then only units that were reported again count
 	return r, nil
 }
 
@@ -106,9 +106,9 @@ func (l *Limiter) describedRule(name string, lim limit.Limit, c ruleConfig) (*Ru
 		encoded = encoded.GivesBack()
 	}
 	r := &Rule{
-		limiter: l, name: name, asked: asked, limit: lim, inRedis: inRedis, config: c, algorithm: a, why: why,
+		limiter: l, name: name, given: asked, limit: lim, inRedis: inRedis, config: c, algorithm: a, why: why,
 		capacity:   a.Capacity(inRedis),
-		mostCost:   a.Capacity(counted),
+		maxCost:    a.Capacity(counted),
 		denialSalt: l.hasher.Salt(fmt.Sprint("denial ", name, " ", lim, " ", a)),
 		slotTTL:    slotTTL,
 	}
@@ -157,7 +157,7 @@ func (r *Rule) WithOutage(p OutagePolicy) (*Rule, error) {
 	if err := OnOutage(p)(&c); err != nil {
 		return nil, fmt.Errorf("rule %q: %w", r.name, err)
 	}
-	other, err := r.limiter.newRule(r.name, r.asked, c)
+	other, err := r.limiter.newRule(r.name, r.given, c)
 	if err != nil {
 		return nil, err
 	}

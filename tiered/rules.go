@@ -180,5 +180,5 @@ func (r *Rule) settings() string {
 	add(r.slotTTL != 0 && r.slotTTL != defaultSlotTTL, "slot TTL %v", r.slotTTL)
 	add(c.shadow != 0, "shadow %v", c.shadow)
 	add(c.countDenied, "counts denied requests")
-	return fmt.Sprintf("%v (%s)", r.asked, strings.Join(said, ", "))
+	return fmt.Sprintf("%v (%s)", r.given, strings.Join(said, ", "))
 }

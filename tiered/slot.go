@@ -25,7 +25,7 @@ type Slot struct {
 }
 
 // Release gives the units back. It returns once Redis has answered, or at the limiter's deadline. If
-// Redis cannot be reached, or the slot is about to expire, Redis is told in the background. Releasing a
+// Redis cannot be reached, or the slot is about to expire, the release is sent in the background. Releasing a
 // slot again, or releasing a lost slot, does nothing.
 func (s *Slot) Release() {
 	if s == nil || s.dry || s.released.Swap(true) {
@@ -36,8 +36,8 @@ func (s *Slot) Release() {
 	shard := l.shardOf(&s.key)
 	by := time.Now().Add(l.config.deadline) // before now: the entry takes effect no later than the table assumes
 	now := l.now()
-	h, units, told := s.local.Release(now, l.unsettledUntil(now), shard.Breaker.Closed())
-	if told {
+	h, units, entered := s.local.Release(now, l.unsettledUntil(now), shard.Breaker.Closed())
+	if entered {
 		s.release(shard, h, units, by)
 	}
 	r.unitsCameBack(&s.key)
@@ -54,7 +54,7 @@ func (s *Slot) release(shard *outage.Shard, h *local.Held[*Rule], units int64, b
 		case reply.Granted != units: // Redis knew of fewer units, so it has lost data
 			h.Unknown(now, now)
 		default:
-			h.Left(now, reply.Remaining)
+			h.Unchanged(now, reply.Remaining)
 		}
 	}()
 	reply, err = shard.Decide(remote.DecideBy(context.Background(), by), remote.Entry{

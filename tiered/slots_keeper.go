@@ -35,14 +35,14 @@ const (
 
 // slotKeeper keeps track of the slots of all rules of a limiter, and renews them in Redis.
 type slotKeeper struct {
-	table  *local.Slots[*Rule]
-	holder remote.Holder
-	wake   wake.Signal
-	third  atomic.Int64 // a third of the shortest TTL, in ns; 0: no rule has slots
-	closed atomic.Bool  // closeSlots has taken over from keepSlots; set under mu
+	table      *local.Slots[*Rule]
+	holder     remote.Holder
+	wake       wake.Signal
+	renewEvery atomic.Int64 // a third of the shortest TTL, in ns; 0: no rule has slots
+	closed     atomic.Bool  // closeSlots has taken over from keepSlots; set under mu
 
-	mu   sync.Mutex // held while the keeper is started, and in each round
-	told int64      // the virtual time of the last round, see roundOfSlots
+	mu        sync.Mutex // held while the keeper is started, and in each round
+	lastRound int64      // the virtual time of the last round, see roundOfSlots
 }
 
 // initSlots initializes the slot keeper. It must be called before any rule is made.
@@ -54,14 +54,14 @@ func (l *Limiter) initSlots() {
 
 // startSlots makes the keeper renew slots with the given TTL, and starts it if necessary.
 func (l *Limiter) startSlots(ttl time.Duration) {
-	k, third := &l.slots, int64(ttl/renewals)
+	k, renewEvery := &l.slots, int64(ttl/renewals)
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	known := k.third.Load()
-	if known != 0 && known <= third {
+	known := k.renewEvery.Load()
+	if known != 0 && known <= renewEvery {
 		return
 	}
-	k.third.Store(third)
+	k.renewEvery.Store(renewEvery)
 	if known == 0 && l.config.virtualClock == nil && !k.closed.Load() {
 		l.background.Go(l.keepSlots)
 	}
@@ -75,17 +75,17 @@ func (l *Limiter) keepSlots() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	none := func(local.HeldKey) bool { return false }
-	told, telling := make(chan bool, 1), false // the result of the statements in flight, and whether there are any
-	renewing, renewAt := false, l.now()        // whether those statements renew, and when the next renewal is due
-	retryAt := int64(0)                        // when the next renewal is due if the one in flight fails
+	confirmed, sending := make(chan bool, 1), false // the result of the statements in flight, and whether there are any
+	renewing, renewAt := false, l.now()             // whether those statements renew, and when the next renewal is due
+	retryAt := int64(0)                             // when the next renewal is due if the one in flight fails
 	for {
 		select {
 		case <-l.ctx.Done():
 			return
 		case <-l.slots.wake:
 		case <-timer.C:
-		case ok := <-told:
-			if telling = false; renewing && !ok {
+		case ok := <-confirmed:
+			if sending = false; renewing && !ok {
 				renewAt = retryAt
 			}
 		}
@@ -93,24 +93,24 @@ func (l *Limiter) keepSlots() {
 			return
 		}
 		began := time.Now()
-		now, third := l.now(), l.slots.third.Load()
-		l.slots.table.Keep(now, l.canTell)
-		renewAt = min(renewAt, now+third) // a rule with a shorter TTL may have been made meanwhile
-		next, canTell := now+third, none
-		if !telling {
+		now, renewEvery := l.now(), l.slots.renewEvery.Load()
+		l.slots.table.Keep(now, l.isReachable)
+		renewAt = min(renewAt, now+renewEvery) // a rule with a shorter TTL may have been made meanwhile
+		next, reachable := now+renewEvery, none
+		if !sending {
 			if renewing = now >= renewAt; renewing {
-				renewAt, retryAt = now+third, now+min(third, max(third*renewals/renewalsAfterFailure, int64(l.config.deadline)))
+				renewAt, retryAt = now+renewEvery, now+min(renewEvery, max(renewEvery*renewals/renewalsAfterFailure, int64(l.config.deadline)))
 			}
-			if statements := l.slots.table.Statements(now, renewing, l.canTell); len(statements) > 0 {
-				telling = true
-				l.background.Go(func() { told <- l.tellAll(context.Background(), statements) })
+			if statements := l.slots.table.Statements(now, renewing, l.isReachable); len(statements) > 0 {
+				sending = true
+				l.background.Go(func() { confirmed <- l.sendStatements(context.Background(), statements) })
 			} else {
-				next, canTell = renewAt, l.canTell
+				next, reachable = renewAt, l.isReachable
 			}
 		}
 		l.slots.rest(l.ctx, time.Since(began))
 		now = l.now()
-		next = min(next, max(l.slots.table.Next(canTell), now+int64(time.Millisecond)))
+		next = min(next, max(l.slots.table.Next(reachable), now+int64(time.Millisecond)))
 		timer.Reset(time.Duration(max(0, next-now)))
 	}
 }
@@ -124,13 +124,13 @@ func (k *slotKeeper) rest(ctx context.Context, took time.Duration) {
 	}
 	select {
 	case <-ctx.Done():
-	case <-time.After(min(restPart*took, time.Duration(k.third.Load())/restPart)):
+	case <-time.After(min(restPart*took, time.Duration(k.renewEvery.Load())/restPart)):
 	}
 }
 
-// canTell reports whether statements about a key can be sent. They cannot be sent while the key's Redis
+// isReachable reports whether statements about a key can be sent. They cannot be sent while the key's Redis
 // is lost.
-func (l *Limiter) canTell(key local.HeldKey) bool {
+func (l *Limiter) isReachable(key local.HeldKey) bool {
 	return l.shards.Of(remote.UserKey(key.Key)).Breaker.Closed()
 }
 
@@ -139,15 +139,15 @@ func (l *Limiter) doubtSlots(s *outage.Shard) {
 	l.slots.table.Doubt(l.now(), func(key local.HeldKey) bool { return l.shards.Of(remote.UserKey(key.Key)) == s })
 }
 
-// tellSlots sends the statements that are due, and waits for their answers. It renews no slots. Once ctx
+// sendDueStatements sends the statements that are due, and waits for their answers. It renews no slots. Once ctx
 // has ended, it does not send the remaining statements, and they are not due again.
-func (l *Limiter) tellSlots(ctx context.Context, now int64) {
-	l.tellAll(ctx, l.slots.table.Statements(now, false, l.canTell))
+func (l *Limiter) sendDueStatements(ctx context.Context, now int64) {
+	l.sendStatements(ctx, l.slots.table.Statements(now, false, l.isReachable))
 }
 
-// tellAll sends statements, and reports whether Redis has confirmed all of them; see tellSlots. On a
+// sendStatements sends statements, and reports whether Redis has confirmed all of them; see sendDueStatements. On a
 // Cluster, the keys of a trip share a hash slot.
-func (l *Limiter) tellAll(ctx context.Context, statements []local.Statement[*Rule]) (told bool) {
+func (l *Limiter) sendStatements(ctx context.Context, statements []local.Statement[*Rule]) (confirmed bool) {
 	entries, all := make([]remote.Entry, len(statements)), make([]int, len(statements))
 	for i := range statements {
 		s := &statements[i]
@@ -166,16 +166,16 @@ func (l *Limiter) tellAll(ctx context.Context, statements []local.Statement[*Rul
 	for _, part := range parts {
 		for batch := range slices.Chunk(part, maxBatch) {
 			if ctx.Err() == nil {
-				trips.Go(func() error { return l.tellBatch(statements, entries, batch) })
+				trips.Go(func() error { return l.sendStatementBatch(statements, entries, batch) })
 			}
 		}
 	}
 	return trips.Wait() == nil
 }
 
-// tellBatch sends the statements at some positions in one trip. It returns an error unless Redis has
+// sendStatementBatch sends the statements at some positions in one trip. It returns an error unless Redis has
 // confirmed all of them. A key whose value is unreadable does not affect the others (law 7).
-func (l *Limiter) tellBatch(statements []local.Statement[*Rule], entries []remote.Entry, batch []int) error {
+func (l *Limiter) sendStatementBatch(statements []local.Statement[*Rule], entries []remote.Entry, batch []int) error {
 	sent := l.slotNow()
 	shard := l.shards.Of(remote.UserKey(entries[batch[0]].Key))
 	replies, err := shard.DecideAll(context.Background(), some(entries, batch), l.config.deadline)
@@ -226,7 +226,7 @@ func (l *Limiter) unsettledUntil(now int64) int64 {
 }
 
 // roundOfSlots replaces the keeper in virtual time, which may advance in steps of hours. It is called
-// before each request, and tells Redis what is held.
+// before each request, and reports to Redis what is held.
 func (l *Limiter) roundOfSlots() {
 	if l.config.virtualClock == nil {
 		return
@@ -234,11 +234,11 @@ func (l *Limiter) roundOfSlots() {
 	k, now := &l.slots, l.now()
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if now != k.told {
-		k.told = now
+	if now != k.lastRound {
+		k.lastRound = now
 		k.table.Doubt(now, func(local.HeldKey) bool { return true })
 	}
-	l.tellSlots(context.Background(), now)
+	l.sendDueStatements(context.Background(), now)
 }
 
 // closeSlots releases all slots (law 12). It logs the number of keys whose slots it could not release.
@@ -248,24 +248,24 @@ func (l *Limiter) closeSlots() {
 	k.closed.Store(true)
 	k.mu.Unlock()
 	k.table.EndAll(l.now())
-	l.tellSlotsEnded()
+	l.reportSlotsEnded()
 	if keys := k.table.Keys(); keys > 0 {
 		l.log.Warn("slots", "slots could not be released before the limiter was closed; they become free when their rule's SlotTTL has passed", "keys", keys)
 	}
 }
 
-// tellSlotsEnded tells Redis that all slots have ended. It sends a statement whose answer was lost again
+// reportSlotsEnded reports to Redis that all slots have ended. It sends a statement whose answer was lost again
 // when the earlier one can no longer take effect, which is after the deadline. It gives up if Redis is
 // lost or has confirmed nothing for three deadlines. It also gives up early enough to leave Close time
 // for its other steps.
-func (l *Limiter) tellSlotsEnded() {
+func (l *Limiter) reportSlotsEnded() {
 	k := &l.slots
 	const retried = 3 // deadlines: the lost answer, the wait that follows, and the second attempt
 	until := time.Now().Add(retried * l.config.deadline)
 	within, cancel := context.WithTimeout(context.Background(), l.config.deadline+closeWithin/2)
 	defer cancel()
 	for left := k.table.Keys(); left > 0 && time.Now().Before(until) && within.Err() == nil; k.table.EndAll(l.now()) {
-		l.tellSlots(within, l.now())
+		l.sendDueStatements(within, l.now())
 		if keys := k.table.Keys(); keys < left {
 			left, until = keys, time.Now().Add(retried*l.config.deadline)
 		}

@@ -68,8 +68,8 @@ type Stats struct {
 type SlotStats struct {
 	// Units is the number of units that are held now.
 	Units int64
-	// Lost is the number of slots that were lost before they were released, because Redis could not
-	// be told in time that this process is alive.
+	// Lost is the number of slots that were lost before they were released, because they could
+	// not be renewed in time.
 	Lost uint64
 }
 
@@ -210,7 +210,7 @@ func (l *Limiter) Stats() Stats {
 		},
 
 		Outages:           counts.Opened.Load(),
-		MemoryLosses:      counts.Forgot.Load(),
+		MemoryLosses:      counts.DataLosses.Load(),
 		UnchargedUnits:    l.shards.Uncharged(),
 		ChargedBackUnits:  uint64(counts.Charged.Load()),
 		RememberedDenials: l.denials.Len(),
@@ -224,7 +224,7 @@ func (l *Limiter) Stats() Stats {
 		s.Trips.Errors[string(kind)] = c.errors[kind].Load()
 	}
 	for _, shard := range l.shards.InUse() {
-		master, _ := shard.Where()
+		master, _ := shard.Location()
 		s.Shards = append(s.Shards, ShardStats{
 			Master: master, State: shard.State(), Breaker: BreakerState(shard.Breaker.State()),
 		})

@@ -44,7 +44,7 @@ func (r *Rule) Wait(ctx context.Context, key string, cost int64) (limit.Decision
 }
 
 func (r *Rule) newWaiter(ctx context.Context, key string, cost int64) *waiter {
-	w := &waiter{rule: r, key: r.limiter.key(key), cost: cost, told: wake.NewSignal()}
+	w := &waiter{rule: r, key: r.limiter.key(key), cost: cost, wake: wake.NewSignal()}
 	w.deadline, _ = ctx.Deadline()
 	return w
 }
@@ -61,7 +61,7 @@ func (w *waiter) wait(ctx context.Context) (limit.Decision, error) {
 		if err := ctx.Err(); err != nil { // otherwise it would ask on, since a question for slots does not end with ctx
 			line.leave(w, err)
 		}
-		switch task, pause := line.look(w); task {
+		switch task, pause := line.nextTask(w); task {
 		case waiterDone:
 			return w.end()
 		case waiterAsks:
@@ -79,7 +79,7 @@ type waiter struct {
 	key      callKey
 	cost     int64
 	deadline time.Time // zero: none
-	told     wake.Signal
+	wake     wake.Signal
 
 	denied   bool          // the waiter was first and was denied, which has been counted
 	place    *list.Element // nil: done

@@ -23,7 +23,7 @@ func waiting(l *Limiter, rule, key string) int {
 	l.lines.mu.Lock()
 	defer l.lines.mu.Unlock()
 	n := 0
-	for _, q := range l.lines.of[local.HeldKey{Rule: rule, Key: key}] {
+	for _, q := range l.lines.byKey[local.HeldKey{Rule: rule, Key: key}] {
 		n += q.waiters.Len()
 	}
 	return n
@@ -56,7 +56,7 @@ func TestWaitersAreServedInOrder(t *testing.T) {
 		if !slices.IsSorted(charged) { // waiters that one answer serves have the same time
 			t.Errorf("%v: served at %v", a, charged)
 		}
-		if n := len(l.lines.of); n != 0 {
+		if n := len(l.lines.byKey); n != 0 {
 			t.Errorf("%d lines are left", n)
 		}
 	}
@@ -481,8 +481,8 @@ func TestWaitersLearnThatRedisIsBack(t *testing.T) {
 	redistest.Eventually(t, "it waits, for a second at most", func() bool {
 		l.lines.mu.Lock()
 		defer l.lines.mu.Unlock()
-		q := l.lines.of[local.HeldKey{Rule: "r", Key: "k"}]
-		return len(q) > 0 && !q[0].next.IsZero() && q[0].next.Sub(q[0].asked) <= lookAgain
+		q := l.lines.byKey[local.HeldKey{Rule: "r", Key: "k"}]
+		return len(q) > 0 && !q[0].next.IsZero() && q[0].next.Sub(q[0].answeredAt) <= lookAgain
 	})
 	server.Resume()
 	client := server.Client(t)
@@ -543,7 +543,7 @@ func askInVain(t *testing.T, server *redistest.Server, r *Rule, key remote.UserK
 	redistest.Eventually(t, "they are asked for", func() bool {
 		l.lines.mu.Lock()
 		defer l.lines.mu.Unlock()
-		q := l.lines.of[local.HeldKey{Rule: r.name, Key: string(key)}]
+		q := l.lines.byKey[local.HeldKey{Rule: r.name, Key: string(key)}]
 		return len(q) > 0 && q[0].asking
 	})
 }
@@ -652,7 +652,7 @@ func TestWaitingUnderAnotherLimit(t *testing.T) {
 	all.Wait()
 	l.lines.mu.Lock()
 	defer l.lines.mu.Unlock()
-	if n := len(l.lines.of); n != 0 || l.lines.some.Load() {
+	if n := len(l.lines.byKey); n != 0 || l.lines.nonEmpty.Load() {
 		t.Errorf("%d lines are left", n)
 	}
 }

@@ -32,7 +32,7 @@ func TestLaw7CallersDeniedInMemoryYield(t *testing.T) {
 		bubble.Late.Store(int64(time.Second)) // does not pass before all goroutines wait
 		var others sync.WaitGroup
 		others.Go(func() { mustAllow(t, r, "other", 1) })
-		redistest.Eventually(t, "a call waits for Redis", l.shards.Asked)
+		redistest.Eventually(t, "a call waits for Redis", l.shards.HasWaiters)
 		turns := 0
 		var stop atomic.Bool
 		others.Go(func() {

@@ -20,9 +20,9 @@ const (
 	// leasedKeys is the number of keys for which a process can have leases or measure demand at the same
 	// time. Each key takes 40 bytes, once there is a rule with leases.
 	leasedKeys = 8192
-	// mostRenewals is the number of leases that may be requested at the same time. Further keys are
+	// maxRenewals is the number of leases that may be requested at the same time. Further keys are
 	// decided in Redis.
-	mostRenewals = 64
+	maxRenewals = 64
 	// returnedAtOnce is the number of leases that are given back at the same time. They share trips.
 	returnedAtOnce = 128
 	// endIdleEvery is how often unused leases are ended, while there are leases.
@@ -75,7 +75,7 @@ func (k *Keeper) Begin() {
 func (k *Keeper) begin() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.closing != nil || k.underWay == mostRenewals {
+	if k.closing != nil || k.underWay == maxRenewals {
 		return false
 	}
 	k.underWay++

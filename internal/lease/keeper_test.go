@@ -29,7 +29,7 @@ type master struct {
 }
 
 func (m *master) Answered() int64             { return 0 }
-func (m *master) Asked() bool                 { return false }
+func (m *master) HasWaiters() bool            { return false }
 func (m *master) Close()                      {}
 func (m *master) Heard() bool                 { return true }
 func (m *master) Size() int                   { return 1 }
@@ -89,7 +89,7 @@ func newLeasing(t *testing.T) *leasing {
 	clock := func() int64 { return l.now }
 	var background sync.WaitGroup
 	shards := outage.New(outage.Config{
-		Context: t.Context(), Go: background.Go, Now: clock, Deadline: time.Second, Ledger: l.ledger, Log: silent{}, Turned: func() {},
+		Context: t.Context(), Go: background.Go, Now: clock, Deadline: time.Second, Ledger: l.ledger, Log: silent{}, BreakerChanged: func() {},
 		Connect: func(*outage.Shard, int) (outage.Decider, outage.Membership) { return l.master, l.master },
 	})
 	l.Keeper = New(shards, true, func(err error) { l.notGivenBack = err })
@@ -346,7 +346,7 @@ func TestLaws7And12LeasesThatAreUnderWay(t *testing.T) {
 		defer cancel()
 		var background sync.WaitGroup
 		shards := outage.New(outage.Config{
-			Context: ctx, Go: background.Go, Now: func() int64 { return l.now }, Deadline: time.Second, Ledger: l.ledger, Log: silent{}, Turned: func() {},
+			Context: ctx, Go: background.Go, Now: func() int64 { return l.now }, Deadline: time.Second, Ledger: l.ledger, Log: silent{}, BreakerChanged: func() {},
 			Connect: func(*outage.Shard, int) (outage.Decider, outage.Membership) { return b, b },
 		})
 		k := New(shards, false, func(err error) { t.Error(err) })
@@ -354,7 +354,7 @@ func TestLaws7And12LeasesThatAreUnderWay(t *testing.T) {
 		var forgotten atomic.Int64
 		rule := *l.rule
 		rule.ForgetDenial = func(uint64) { forgotten.Add(1) }
-		const keys = mostRenewals + 10
+		const keys = maxRenewals + 10
 		demand := func(from int) {
 			for i := from; i < keys; i++ {
 				for range 10 {
@@ -364,14 +364,14 @@ func TestLaws7And12LeasesThatAreUnderWay(t *testing.T) {
 			synctest.Wait()
 		}
 		demand(0)
-		if b.underWay != mostRenewals {
-			t.Errorf("%d leases are requested at a time, want %d", b.underWay, mostRenewals)
+		if b.underWay != maxRenewals {
+			t.Errorf("%d leases are requested at a time, want %d", b.underWay, maxRenewals)
 		}
 		b.let <- struct{}{}
 		synctest.Wait()
 		l.now += int64(2 * Longest)
-		if demand(mostRenewals); b.underWay != mostRenewals+1 {
-			t.Errorf("after one of %d more keys' leases are requested, want one", b.underWay-mostRenewals)
+		if demand(maxRenewals); b.underWay != maxRenewals+1 {
+			t.Errorf("after one of %d more keys' leases are requested, want one", b.underWay-maxRenewals)
 		}
 		closed := make(chan struct{})
 		go func() {
@@ -392,7 +392,7 @@ func TestLaws7And12LeasesThatAreUnderWay(t *testing.T) {
 				granted += min(e.Cost, b.grants)
 			}
 		}
-		if k.Left() != 0 || b.refunded != granted || granted == 0 || forgotten.Load() != mostRenewals+1 {
+		if k.Left() != 0 || b.refunded != granted || granted == 0 || forgotten.Load() != maxRenewals+1 {
 			t.Errorf("%d of %d units were given back, %d are left; denials of %d keys forgotten", b.refunded, granted, k.Left(), forgotten.Load())
 		}
 		cancel()
@@ -411,7 +411,7 @@ func TestIdleLeasesAreGivenBackInTheBackground(t *testing.T) {
 		defer cancel()
 		var background sync.WaitGroup
 		shards := outage.New(outage.Config{
-			Context: ctx, Go: background.Go, Now: now, Deadline: time.Second, Ledger: l.ledger, Log: silent{}, Turned: func() {},
+			Context: ctx, Go: background.Go, Now: now, Deadline: time.Second, Ledger: l.ledger, Log: silent{}, BreakerChanged: func() {},
 			Connect: func(*outage.Shard, int) (outage.Decider, outage.Membership) { return l.master, l.master },
 		})
 		k := New(shards, false, func(err error) { t.Error(err) })
@@ -454,7 +454,7 @@ func TestLaw12CloseGivesLeasesBackForALimitedTime(t *testing.T) {
 	close(m.let)
 	var background sync.WaitGroup
 	shards := outage.New(outage.Config{
-		Context: t.Context(), Go: background.Go, Now: func() int64 { return l.now }, Deadline: time.Second, Ledger: l.ledger, Log: silent{}, Turned: func() {},
+		Context: t.Context(), Go: background.Go, Now: func() int64 { return l.now }, Deadline: time.Second, Ledger: l.ledger, Log: silent{}, BreakerChanged: func() {},
 		Connect: func(*outage.Shard, int) (outage.Decider, outage.Membership) { return m, m },
 	})
 	var told []error

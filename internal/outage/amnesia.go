@@ -129,15 +129,15 @@ func earlier(a, b int64) int64 {
 	return a
 }
 
-// forgot begins or continues an incident, because Redis has lost everything that was granted since the
+// dataLost begins or continues an incident, because Redis has lost everything that was granted since the
 // given time. The ledger has recorded the loss already. So a caller that sees this shard settle has a
 // key's grants charged again when it uses the key.
-func (s *Shard) forgot(since int64) {
+func (s *Shard) dataLost(since int64) {
 	l := s.all
 	now := l.Now()
-	l.Counts.Forgot.Add(1) // first, so that a caller that sees this shard settle finds the loss counted
+	l.Counts.DataLosses.Add(1) // first, so that a caller that sees this shard settle finds the loss counted
 	s.settleFromNow(func(e *incident, _ bool) { e.load, e.forgotten = false, max(1, now) })
-	l.Forgotten(s)
+	l.DataLost(s)
 	age := "all"
 	if since > 0 {
 		age = time.Duration(now - since).String()

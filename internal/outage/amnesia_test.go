@@ -38,7 +38,7 @@ func TestLaw11ForgottenGrantsAreChargedAgain(t *testing.T) {
 	s.Learned(question(r, "k", 80), &remote.Reply{Granted: 80, Remaining: 20})
 	m.heard.Generation = "another"
 	l.heartbeat(t, s)
-	if s.State() != Settling || !s.Settling(r) || l.Counts.Forgot.Load() != 1 {
+	if s.State() != Settling || !s.Settling(r) || l.Counts.DataLosses.Load() != 1 {
 		t.Fatalf("%v, the rule settles: %v", s.State(), s.Settling(r))
 	}
 	if s.chargeSome(); len(m.charged) != 0 {

@@ -148,7 +148,7 @@ func TestLaw3ChargesAreExact(t *testing.T) {
 				moves()
 			case n < 19 && len(alive) > 1:
 				s := l.ofSlot(c.draw(16))
-				addr, _ := s.Where()
+				addr, _ := s.Location()
 				alive = slices.DeleteFunc(alive, func(a string) bool { return a == addr })
 				moves()
 				s.Breaker.ForceOpen(errLost) // the shard is no longer probed, because it has no slots

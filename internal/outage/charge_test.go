@@ -603,7 +603,7 @@ func TestLaws3And11PendingChargesThroughAFailover(t *testing.T) {
 	m.err, m.behind = nil, 0
 	l.heartbeat(t, s)
 	m.behind = 1
-	if l.heartbeat(t, s); l.Counts.Forgot.Load() != 1 {
+	if l.heartbeat(t, s); l.Counts.DataLosses.Load() != 1 {
 		t.Fatal("the loss was not noticed")
 	}
 	sent := len(m.charged)

@@ -14,13 +14,13 @@ const maxShards = 256
 // routes map the slots of a Cluster to shards. Until its masters are known, a Cluster has one shard. routes are
 // immutable.
 type routes struct {
-	of     [remote.SlotCount]uint8 // position in shards, by slot
+	bySlot [remote.SlotCount]uint8 // position in shards, by slot
 	shards []*Shard                // all shards that were ever made; unused ones are reused
 	used   []*Shard                // shards whose masters have slots
 }
 
-// where is a shard's place in a Cluster.
-type where struct {
+// location is a shard's place in a Cluster.
+type location struct {
 	addr  string // address of the shard's master; "" without a Cluster
 	slots int    // number of the master's slots; 0: not in use
 	fleet uint16 // the slot of the fleet's key
@@ -35,7 +35,7 @@ func (l *Shards) Of(key remote.UserKey) *Shard {
 		return l.first
 	}
 	r := l.routes.Load()
-	return r.shards[r.of[l.Slot(key)]]
+	return r.shards[r.bySlot[l.Slot(key)]]
 }
 
 // At returns the shard with the given [Shard.Index].
@@ -53,13 +53,13 @@ func (l *Shards) Only() *Shard {
 func (l *Shards) InUse() []*Shard { return l.routes.Load().used }
 
 // inUse reports whether the shard's master has slots.
-func (s *Shard) inUse() bool { return s.where.Load().slots > 0 }
+func (s *Shard) inUse() bool { return s.location.Load().slots > 0 }
 
 // has returns a function that reports whether a group of the ledger belongs to the shard. Groups are
 // slots; without a Cluster there is only group 0.
 func (s *Shard) has() func(group int) bool {
 	r := s.all.routes.Load()
-	return func(group int) bool { return int(r.of[group]) == s.index }
+	return func(group int) bool { return int(r.bySlot[group]) == s.index }
 }
 
 // kind returns the kind of a log line about this shard.
@@ -72,19 +72,19 @@ func (s *Shard) kind(of string) string {
 
 // name returns the shard's name for log lines.
 func (s *Shard) name() []any {
-	w := s.where.Load()
+	w := s.location.Load()
 	if w.addr == "" {
 		return nil
 	}
 	return []any{"master", w.addr, "slots", w.slots}
 }
 
-// Where returns the address of the shard's master, and the slot of the fleet's key there. Without a
+// Location returns the address of the shard's master, and the slot of the fleet's key there. Without a
 // Cluster the address is "".
-func (s *Shard) Where() (addr string, fleet uint16) {
-	w := s.where.Load()
+func (s *Shard) Location() (addr string, fleet uint16) {
+	w := s.location.Load()
 	return w.addr, w.fleet
 }
 
 // Address returns the address of the shard's Redis, or "" if it is not known.
-func (s *Shard) Address() string { return cmp.Or(s.where.Load().addr, s.all.Config.Address) }
+func (s *Shard) Address() string { return cmp.Or(s.location.Load().addr, s.all.Config.Address) }

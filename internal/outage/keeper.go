@@ -20,20 +20,20 @@ const (
 	StartWithin    = time.Second
 )
 
-// Meet makes the first contact: it joins the fleet and measures the round trip. It returns only errors
+// Join makes the first contact: it joins the fleet and measures the round trip. It returns only errors
 // that waiting does not solve.
-func (l *Shards) Meet() error {
+func (l *Shards) Join() error {
 	if l.onCluster() { // until the Cluster can be reached, all of its keys have one shard
 		masters, err := WithinStart(l, l.Masters)
 		if err != nil {
-			return l.first.notMet(err)
+			return l.first.startWithoutRedis(err)
 		}
 		l.reroute(masters)
 	}
-	return l.every((*Shard).meet)
+	return l.every((*Shard).join)
 }
 
-func (s *Shard) meet() error {
+func (s *Shard) join() error {
 	l := s.all
 	took, err := s.firstHeartbeat()
 	if err == nil {
@@ -41,14 +41,14 @@ func (s *Shard) meet() error {
 			s.warn("slow", "Redis is so far away that decisions will often miss their deadline; set a longer one (tiered.Deadline)",
 				"round_trip", took, "deadline", l.Deadline)
 		}
-		l.Met(s)
+		l.Joined(s)
 		return nil
 	}
-	return s.notMet(err)
+	return s.startWithoutRedis(err)
 }
 
-// notMet starts the shard without Redis, unless the error is one that waiting does not solve.
-func (s *Shard) notMet(err error) error {
+// startWithoutRedis starts the shard without Redis, unless the error is one that waiting does not solve.
+func (s *Shard) startWithoutRedis(err error) error {
 	if misconfigured := remote.Misconfigured(err); misconfigured != nil {
 		return misconfigured
 	}
@@ -153,17 +153,17 @@ func (s *Shard) heartbeat() {
 	}
 	if err = s.Heartbeat(s.all.Deadline); err != nil {
 		s.Failed(err)
-	} else if s.unheard.Load() == 0 && s.beats.Load() < beatsToKnow {
+	} else if s.failedHeartbeats.Load() == 0 && s.beats.Load() < beatsToKnow {
 		s.beats.Add(1)
 	}
 	if done(err); err != nil {
-		s.notHeard(err)
+		s.heartbeatFailed(err)
 	}
 }
 
-// notHeard counts a heartbeat that failed. If several fail in a row while Redis decides, it logs the error.
-func (s *Shard) notHeard(err error) {
-	if s.unheard.Add(1) >= int32(FleetTTL/heartbeatEvery) && s.Breaker.Closed() {
+// heartbeatFailed counts a heartbeat that failed. If several fail in a row while Redis decides, it logs the error.
+func (s *Shard) heartbeatFailed(err error) {
+	if s.failedHeartbeats.Add(1) >= int32(FleetTTL/heartbeatEvery) && s.Breaker.Closed() {
 		s.warn("unheard", "Redis decides, but heartbeats fail: other instances do not count this one, "+
 			"and it would not notice if Redis lost data", "error", err)
 	}
@@ -198,20 +198,20 @@ func (s *Shard) heartbeatOnce(ctx context.Context) (took time.Duration, err erro
 	heard, err := s.fleet.Heartbeat(ctx, unsettled, lost...)
 	took = time.Since(started)
 	if remote.IsMoving(err) {
-		s.notHeard(err)
+		s.heartbeatFailed(err)
 		return took, nil // Redis answers; later heartbeats will succeed when the slot has moved
 	}
 	if err != nil {
 		return took, err
 	}
-	s.unheard.Store(0)
+	s.failedHeartbeats.Store(0)
 	s.silence.Store(nil)
 	if s.all.Size != nil {
 		s.all.Size(heard.Size)
 	}
 	forget := func(since int64) { s.all.Ledger.Forgotten(s.has(), since) }
 	if remembers, since := s.memory.remembers(heard, sent, forget); !remembers {
-		s.forgot(since)
+		s.dataLost(since)
 	}
 	if first && (heard.Unsettled > 0 || len(heard.Lost) > 0) {
 		s.settleAnew()
@@ -258,7 +258,7 @@ func (s *Shard) breakerChanged(from, to breaker.State) {
 		return
 	}
 	s.changed()
-	s.all.Turned()
+	s.all.BreakerChanged()
 }
 
 // failure is the reason why Redis could not be asked, and the time.

@@ -71,15 +71,15 @@ func (l *Shards) reroute(m *remote.Masters) (added []*Shard) {
 			added = append(added, successors[i])
 		}
 	}
-	places := make([]where, len(next.shards))
+	places := make([]location, len(next.shards))
 	for i, s := range successors {
 		places[s.index].addr = m.Addrs[i]
 	}
-	for slot, master := range m.Of {
+	for slot, master := range m.BySlot {
 		s := successors[master]
-		next.of[slot] = uint8(s.index)
+		next.bySlot[slot] = uint8(s.index)
 		w := &places[s.index]
-		if w.slots == 0 || meetsBefore(uint16(slot), w.fleet) {
+		if w.slots == 0 || slotBefore(uint16(slot), w.fleet) {
 			w.fleet = uint16(slot)
 		}
 		w.slots++
@@ -91,7 +91,7 @@ func (l *Shards) reroute(m *remote.Masters) (added []*Shard) {
 	}
 	receivers := l.inherit(old, next)
 	l.place(next, places)
-	if next.of != old.of {
+	if next.bySlot != old.bySlot {
 		l.routes.Store(next)
 		for _, s := range receivers {
 			s.settleAnew() // only now the charger finds the units to be charged in its new slots
@@ -117,14 +117,14 @@ func (r *routes) successors(m *remote.Masters) []*Shard {
 	successors := make([]*Shard, len(m.Addrs))
 	for i, addr := range m.Addrs {
 		for _, s := range r.shards {
-			if w := s.where.Load(); w.slots > 0 && w.addr == addr && !slices.Contains(successors, s) {
+			if w := s.location.Load(); w.slots > 0 && w.addr == addr && !slices.Contains(successors, s) {
 				successors[i] = s
 			}
 		}
 	}
 	common := make([][maxShards]int, len(m.Addrs)) // number of common slots, by shard
-	for slot, master := range m.Of {
-		common[master][r.of[slot]]++
+	for slot, master := range m.BySlot {
+		common[master][r.bySlot[slot]]++
 	}
 	for i, known := range successors {
 		most := 0
@@ -137,10 +137,10 @@ func (r *routes) successors(m *remote.Masters) []*Shard {
 	return successors
 }
 
-// meetsBefore defines an order of slots. The fleet's key is in the first of a master's slots in this
+// slotBefore defines an order of slots. The fleet's key is in the first of a master's slots in this
 // order. So all instances find the same slot, and slots that come and go rarely change it. The order is
 // not that of the numbers, because tools that move slots begin with a master's lowest numbers.
-func meetsBefore(a, b uint16) bool {
+func slotBefore(a, b uint16) bool {
 	const mask, odd = 0x2a5b, 40503
 	return (a^mask)*odd%remote.SlotCount < (b^mask)*odd%remote.SlotCount
 }
@@ -149,8 +149,8 @@ func meetsBefore(a, b uint16) bool {
 // returns these shards.
 func (l *Shards) inherit(old, next *routes) (receivers []*Shard) {
 	seen := make(map[[2]uint8]bool)
-	for slot := range next.of {
-		from, to := old.of[slot], next.of[slot]
+	for slot := range next.bySlot {
+		from, to := old.bySlot[slot], next.bySlot[slot]
 		if from == to || seen[[2]uint8{from, to}] {
 			continue
 		}
@@ -183,13 +183,13 @@ func (s *Shard) adopt(from *Shard) bool {
 }
 
 // place records where the shards' masters are, and moves the fleet's key if the key's slot has changed.
-func (l *Shards) place(r *routes, places []where) {
+func (l *Shards) place(r *routes, places []location) {
 	heard, _ := l.fleetSizes()
 	for i, s := range r.shards {
-		was, is := s.where.Load(), places[i]
+		was, is := s.location.Load(), places[i]
 		if is.slots > 0 && (was.slots == 0 || was.addr == "" || was.fleet != is.fleet) {
 			s.fleet.MoveTo(is.fleet, heard)
 		}
-		s.where.Store(&is)
+		s.location.Store(&is)
 	}
 }

@@ -18,14 +18,14 @@ import (
 // mastersOf returns a table of slots in which each master owns the sixteenths that begin with its given slots.
 func mastersOf(owners map[string][]int) *remote.Masters {
 	m := &remote.Masters{}
-	for i := range m.Of {
-		m.Of[i] = ^uint16(0)
+	for i := range m.BySlot {
+		m.BySlot[i] = ^uint16(0)
 	}
 	for addr, slots := range owners {
 		m.Addrs = append(m.Addrs, addr)
 		for _, from := range slots {
 			for slot := from; slot < from+sixteenth; slot++ {
-				m.Of[slot] = uint16(len(m.Addrs) - 1)
+				m.BySlot[slot] = uint16(len(m.Addrs) - 1)
 			}
 		}
 	}
@@ -46,7 +46,7 @@ func ranges(from, to int) (slots []int) {
 // ofSlot returns the shard of a sixteenth.
 func (l *testShards) ofSlot(sixteen int) *Shard {
 	r := l.routes.Load()
-	return r.shards[r.of[sixteen*sixteenth]]
+	return r.shards[r.bySlot[sixteen*sixteenth]]
 }
 
 // A shard stays with its slots when a replica takes them over, and with its master when the master gets or loses
@@ -64,7 +64,7 @@ func TestShardsFollowTheirSlots(t *testing.T) {
 	if added := l.reroute(mastersOf(map[string][]int{"replica": ranges(0, 5), "b": ranges(5, 10), "c": ranges(10, 16)})); added != nil {
 		t.Error("a replica that took over got a new shard")
 	}
-	if l.ofSlot(0) != a || l.ofSlot(5) != b || l.ofSlot(10) != c || a.where.Load().addr != "replica" {
+	if l.ofSlot(0) != a || l.ofSlot(5) != b || l.ofSlot(10) != c || a.location.Load().addr != "replica" {
 		t.Error("a replica that took over did not get its master's shard")
 	}
 	// A new master gets some slots of each master.
@@ -89,8 +89,8 @@ func TestLaw7ShardsAreBounded(t *testing.T) {
 	for i := range 2 * maxShards {
 		m.Addrs = append(m.Addrs, string(rune('A'+i)))
 	}
-	for slot := range m.Of {
-		m.Of[slot] = uint16(slot % len(m.Addrs))
+	for slot := range m.BySlot {
+		m.BySlot[slot] = uint16(slot % len(m.Addrs))
 	}
 	l.reroute(m)
 	slices.Reverse(m.Addrs)
@@ -200,7 +200,7 @@ func TestStateChangesOfSeveralMasters(t *testing.T) {
 	l.Changed = func(to State) { told <- to }
 	l.reroute(mastersOf(map[string][]int{"a": ranges(0, 8), "b": ranges(8, 16)}))
 	a, b := l.ofSlot(0), l.ofSlot(8)
-	l.Go(l.tellChanges)
+	l.Go(l.reportChanges)
 	expect := func(want State) {
 		t.Helper()
 		if got := <-told; got != want {
@@ -226,8 +226,8 @@ func TestTheLastStateIsTold(t *testing.T) {
 		l.Changed = func(to State) { told <- to }
 		ctx, stop := context.WithCancel(t.Context())
 		l.Context = ctx
-		var telling sync.WaitGroup
-		telling.Go(l.tellChanges)
+		var reporting sync.WaitGroup
+		reporting.Go(l.reportChanges)
 		for range 100 {
 			s.Breaker.ForceOpen(errLost)
 			synctest.Wait() // the callback is told of the first state, and is busy from then on
@@ -246,7 +246,7 @@ func TestTheLastStateIsTold(t *testing.T) {
 			t.Errorf("told %v last, it is %v", last, s.State())
 		}
 		stop()
-		telling.Wait()
+		reporting.Wait()
 	})
 }
 
@@ -276,7 +276,7 @@ func TestLaw11AShardOwesWhatComesToIt(t *testing.T) {
 	l := newShards(t, 0)
 	l.reroute(mastersOf(map[string][]int{"a": ranges(0, 8), "b": ranges(8, 16)}))
 	a, b := l.ofSlot(0), l.ofSlot(8)
-	if meetsBefore(b.where.Load().fleet, a.where.Load().fleet) {
+	if slotBefore(b.location.Load().fleet, a.location.Load().fleet) {
 		a, b = b, a // so that the fleet's slot changes at b, too
 	}
 	l.heartbeat(t, a)
@@ -293,7 +293,7 @@ func TestLaw11AShardOwesWhatComesToIt(t *testing.T) {
 		looked = !b.owesNow() // as b's charger and heartbeats do
 		l.now.Add(int64(time.Millisecond))
 	}
-	l.reroute(mastersOf(map[string][]int{b.where.Load().addr: ranges(0, 16)}))
+	l.reroute(mastersOf(map[string][]int{b.location.Load().addr: ranges(0, 16)}))
 	if !looked || !b.owesNow() || !b.isUnsettled() {
 		t.Errorf("b owed nothing before: %v; now it owes: %v, and is unsettled: %v", looked, b.owesNow(), b.isUnsettled())
 	}

@@ -28,12 +28,11 @@ func (s *Shard) settles(e *incident, r *Rule) bool {
 	if !e.settles(r.Name, r.Limit.Window(), now) {
 		return false
 	}
-	back := e.back.Load()
-	if back == 0 || now-back < int64(FleetTTL) || !r.Algorithm.Same(limit.FixedWindow()) {
+	if e.back == 0 || now-e.back < int64(FleetTTL) || !r.Algorithm.Same(limit.FixedWindow()) {
 		return true
 	}
 	clock := s.memory.clock(now)
-	return clock == 0 || clock-r.windowStart(clock) >= (now-back)/1000
+	return clock == 0 || clock-r.windowStart(clock) >= (now-e.back)/1000
 }
 
 // Uncounted reports whether there may be grants of the named rule, within the given window, that Redis
@@ -108,7 +107,7 @@ func (s *Shard) settle(heard remote.Heard) {
 	}
 	now, lost := s.all.Now(), make(map[string]int64)
 	all := heard.Unsettled == 0 && (heard.Size >= s.fleetBefore(e) || now-e.back >= int64(FleetTTL))
-	settled := e.back != 0 && now-e.back >= int64(settleAtLeast) && all && !s.forgets(e)
+	settled := e.back != 0 && now-e.back >= int64(settleAtLeast) && all && !s.mayLackGrants(e)
 	for _, loss := range heard.Lost {
 		lost[loss.Rule] = now + int64(loss.For)
 	}
@@ -139,9 +138,9 @@ func (s *Shard) hasRepaid(back int64) {
 	s.update(func(e *incident) { e.repaid = e.repaid || e.back == back })
 }
 
-// forgets reports whether Redis has lost grants within the longest window. Other instances charge a key
+// mayLackGrants reports whether Redis has lost grants within the longest window. Other instances charge a key
 // again only when it is used, so some of these grants are never charged again.
-func (s *Shard) forgets(e *incident) bool {
+func (s *Shard) mayLackGrants(e *incident) bool {
 	at, longest := e.forgotten, int64(s.all.Longest())
 	return at != 0 && (s.all.Now()-at < longest || longest == 0) // if longest is 0, rules may still be made
 }
@@ -151,7 +150,7 @@ func (s *Shard) forgets(e *incident) bool {
 // granted since Redis is back.
 func (s *Shard) isUnsettled() bool {
 	e := s.incident.Load()
-	return e != nil && (!e.repaid || s.forgets(e)) && !s.isOver(e)
+	return e != nil && (!e.repaid || s.mayLackGrants(e)) && !s.isOver(e)
 }
 
 // isOver reports whether everything that was granted before Redis was back has left the windows of all
@@ -170,7 +169,7 @@ func (s *Shard) settleAnew() { s.settleFromNow(func(*incident, bool) {}) }
 // that they have charged their grants.
 func (s *Shard) settlesSoon() bool {
 	e := s.uncharged()
-	return e != nil && !s.forgets(e)
+	return e != nil && !s.mayLackGrants(e)
 }
 
 // lostRules returns the rules for which this instance has lost records.

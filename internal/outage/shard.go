@@ -30,20 +30,20 @@ type Shard struct {
 	memory  memory
 	misses  misses
 
-	suspicions wake.Signal  // signal that Redis may have lost its data
-	told       State        // last state reported by tellChanges, which alone uses this and the next two
-	toldAt     time.Time    // when that state was reported
-	unwell     time.Time    // since when the reported state is not healthy
-	changedAt  atomic.Int64 // when the state last changed, in Unix nanoseconds
+	suspicions     wake.Signal  // signal that Redis may have lost its data
+	reported       State        // last state reported by reportChanges, which alone uses this and the next two
+	reportedAt     time.Time    // when that state was reported
+	unhealthySince time.Time    // since when the reported state is not healthy
+	changedAt      atomic.Int64 // when the state last changed, in Unix nanoseconds
 
-	where atomic.Pointer[where]
+	location atomic.Pointer[location]
 
 	silence atomic.Pointer[silence] // nil while Redis answers
 	failure atomic.Pointer[failure] // the last failure; nil: none so far
-	// unheard is the number of heartbeats since the last answered one. The breaker stays closed if trips
+	// failedHeartbeats is the number of heartbeats since the last answered one. The breaker stays closed if trips
 	// succeed nevertheless: heartbeats need their own commands and keys, and the Redis user may have lost
 	// the right to those.
-	unheard atomic.Int32
+	failedHeartbeats atomic.Int32
 	// beats is the number of answered heartbeats after those of the start, counted up to beatsToKnow.
 	beats atomic.Int32
 
@@ -60,10 +60,10 @@ func (l *Shards) newShard(index, assumed int) *Shard {
 		index:      index,
 		charger:    charger{wake: wake.NewSignal()},
 		suspicions: wake.NewSignal(),
-		toldAt:     time.Now(),
+		reportedAt: time.Now(),
 	}
-	s.changedAt.Store(s.toldAt.UnixNano())
-	s.where.Store(&where{})
+	s.changedAt.Store(s.reportedAt.UnixNano())
+	s.location.Store(&location{})
 	s.Breaker = breaker.New(ProbeEvery, s.breakerChanged)
 	s.Decider, s.fleet = l.Connect(s, assumed)
 	return s

@@ -47,20 +47,20 @@ type Config struct {
 	// Address is Redis's address for log lines, if Redis is a single node and the address is known.
 	Address string
 	// Explain adds details to an error of asking Redis. Hint returns what may be wrong with the settings
-	// if Redis cannot be reached at the start, or "". Met is called when a shard's first heartbeat at the
+	// if Redis cannot be reached at the start, or "". Joined is called when a shard's first heartbeat at the
 	// start was answered. Heartbeat is called before each regular heartbeat.
 	Explain   func(error) error
 	Hint      func(error) string
-	Met       func(*Shard)
+	Joined    func(*Shard)
 	Heartbeat func()
 	// Size is called with the fleet's size at each heartbeat, and Changed when [Shards.State] has
 	// changed. Both may be nil.
 	Size    func(int)
 	Changed func(State)
-	// Turned is called when a shard's breaker opens or closes; it must not wait. Forgotten is
+	// BreakerChanged is called when a shard's breaker opens or closes; it must not wait. DataLost is
 	// called when a shard's Redis has lost its data.
-	Turned    func()
-	Forgotten func(*Shard)
+	BreakerChanged func()
+	DataLost       func(*Shard)
 
 	Log Log
 }
@@ -70,10 +70,10 @@ type Decider interface {
 	Decide(ctx context.Context, e remote.Entry) (remote.Reply, error)
 	DecideInto(ctx context.Context, e *remote.Entry, reply *remote.Reply) error
 	DecideAll(ctx context.Context, entries []remote.Entry, within time.Duration) ([]remote.Reply, error)
-	// Answered returns how many decisions have been made in time so far. Asked reports whether any caller
+	// Answered returns how many decisions have been made in time so far. HasWaiters reports whether any caller
 	// waits for a decision.
 	Answered() int64
-	Asked() bool
+	HasWaiters() bool
 	// TurnsAway reports whether a call would find no room and be turned away at once.
 	TurnsAway() bool
 	// DelayDenied delays a caller that is denied without Redis, if many callers are denied.
@@ -93,10 +93,10 @@ type Membership interface {
 
 // Counts are the numbers of events so far.
 type Counts struct {
-	Opened  atomic.Uint64              // times that a breaker opened
-	Forgot  atomic.Uint64              // times that Redis lost its data
-	Charged atomic.Int64               // units that were granted without Redis, or lost by it
-	Missed  [OwnTime + 1]atomic.Uint64 // decisions missed although Redis was not lost, by reason
+	Opened     atomic.Uint64              // times that a breaker opened
+	DataLosses atomic.Uint64              // times that Redis lost its data
+	Charged    atomic.Int64               // units that were granted without Redis, or lost by it
+	Missed     [OwnTime + 1]atomic.Uint64 // decisions missed although Redis was not lost, by reason
 }
 
 // Log logs events, each kind at a limited rate.
@@ -112,19 +112,19 @@ type Shards struct {
 	first  *Shard // the only shard, except on a Cluster
 	routes atomic.Pointer[routes]
 
-	changes   wake.Signal // signal that the state of a shard, or the set of shards in use, has changed
-	spent     spent
-	incidents atomic.Uint32 // number of the last incident of all shards
-	charges   charges
-	sequences atomic.Int64 // of all shards' charges
-	longest   atomic.Int64 // longest window of all rules
+	changes    wake.Signal // signal that the state of a shard, or the set of shards in use, has changed
+	stateTimes stateTimes
+	incidents  atomic.Uint32 // number of the last incident of all shards
+	charges    charges
+	sequences  atomic.Int64 // of all shards' charges
+	longest    atomic.Int64 // longest window of all rules
 }
 
-// New returns shards that have not contacted Redis; see [Shards.Meet].
+// New returns shards that have not contacted Redis; see [Shards.Join].
 func New(c Config) *Shards {
-	l := &Shards{Config: c, changes: wake.NewSignal(), spent: spent{since: time.Now()}}
+	l := &Shards{Config: c, changes: wake.NewSignal(), stateTimes: stateTimes{since: time.Now()}}
 	l.first = l.newShard(0, c.Assumed)
-	l.first.where.Store(&where{slots: remote.SlotCount})
+	l.first.location.Store(&location{slots: remote.SlotCount})
 	alone := []*Shard{l.first}
 	l.routes.Store(&routes{shards: alone, used: alone})
 	if l.onCluster() {
@@ -145,14 +145,14 @@ func (l *Shards) AddWindow(window time.Duration) {
 // Longest returns the longest window of any rule.
 func (l *Shards) Longest() time.Duration { return time.Duration(l.longest.Load()) }
 
-// Asked reports whether any caller waits for an answer of Redis.
-func (l *Shards) Asked() bool {
-	return slices.ContainsFunc(l.InUse(), func(s *Shard) bool { return s.Decider.Asked() })
+// HasWaiters reports whether any caller waits for an answer of Redis.
+func (l *Shards) HasWaiters() bool {
+	return slices.ContainsFunc(l.InUse(), func(s *Shard) bool { return s.Decider.HasWaiters() })
 }
 
 // Run starts the background work.
 func (l *Shards) Run() {
-	l.Go(l.tellChanges)
+	l.Go(l.reportChanges)
 	for _, s := range l.InUse() {
 		s.run()
 	}

@@ -59,7 +59,7 @@ func (m *master) Leave(context.Context) error { return m.err }
 func (m *master) Size() int                   { return max(1, m.heard.Size) }
 func (m *master) Heard() bool                 { return m.met }
 func (m *master) Answered() int64             { return 0 }
-func (m *master) Asked() bool                 { return false }
+func (m *master) HasWaiters() bool            { return false }
 func (m *master) Close()                      {}
 
 func (m *master) MoveTo(uint16, int) {
@@ -141,7 +141,7 @@ func newShards(t *testing.T, nodes int) *testShards {
 		Context: ctx, Go: background.Go, Now: l.now.Load, ColdStart: ledger.ColdStart{Born: l.now.Load()}, Deadline: 50 * time.Millisecond, Assumed: 10,
 		Instance: "a", Ledger: ledger.New[*Rule](4096), Log: noLog{},
 		Explain: func(err error) error { return err }, Hint: func(error) string { return "" },
-		Met: func(*Shard) {}, Heartbeat: func() {}, Turned: func() {}, Forgotten: func(*Shard) {},
+		Joined: func(*Shard) {}, Heartbeat: func() {}, BreakerChanged: func() {}, DataLost: func(*Shard) {},
 		Connect: func(*Shard, int) (Decider, Membership) {
 			m := &master{heard: remote.Heard{Size: 1, Generation: "first"}, turned: make(map[string]int)}
 			l.masters = append(l.masters, m)
@@ -382,7 +382,7 @@ func TestHeartbeatsThatFail(t *testing.T) {
 		}
 	}
 	m.err = nil
-	if s.heartbeat(); s.unheard.Load() != 0 {
+	if s.heartbeat(); s.failedHeartbeats.Load() != 0 {
 		t.Error("the slot has moved, and heartbeats still count as failed")
 	}
 	m.err = remote.ErrNoAnswer

@@ -9,7 +9,7 @@ import (
 // Each state counts the time between being entered and being left, also if it is entered again.
 func TestTimeSpentInStates(t *testing.T) {
 	start := time.Now()
-	s := spent{since: start}
+	s := stateTimes{since: start}
 	at := func(seconds int) time.Time { return start.Add(time.Duration(seconds) * time.Second) }
 	s.enter(Outage, at(10))
 	s.enter(Settling, at(13))

@@ -56,7 +56,7 @@ func worse(a, b State) State {
 	return max(a, b)
 }
 
-// changed makes tellChanges report that the state has changed. It never waits.
+// changed makes reportChanges report that the state has changed. It never waits.
 func (s *Shard) changed() {
 	s.changedAt.Store(time.Now().UnixNano())
 	s.all.changes.Send()
@@ -65,46 +65,46 @@ func (s *Shard) changed() {
 // Since returns the time since which the shard has been in its state.
 func (s *Shard) Since() time.Time { return time.Unix(0, s.changedAt.Load()) }
 
-// tellChanges runs in the background. It logs each shard's changes of state, and calls Config.Changed. A
+// reportChanges runs in the background. It logs each shard's changes of state, and calls Config.Changed. A
 // state that is over before it has been reported is left out, but the latest state is always reported.
-func (l *Shards) tellChanges() {
+func (l *Shards) reportChanges() {
 	l.changes.Run(l.Context, func() (pause time.Duration) {
 		r := l.routes.Load()
 		for _, s := range r.shards {
-			if to := s.State(); to != s.told {
+			if to := s.State(); to != s.reported {
 				s.log(to)
 			}
 		}
 		state := Healthy
 		for _, s := range r.used {
-			state = worse(state, s.told)
+			state = worse(state, s.reported)
 		}
-		if l.spent.enter(state, time.Now()) && l.Changed != nil {
+		if l.stateTimes.enter(state, time.Now()) && l.Changed != nil {
 			l.Changed(state)
 		}
 		return 0
 	})
-	l.spent.end(time.Now())
+	l.stateTimes.end(time.Now())
 }
 
 // log logs a shard's new state, the previous state and its duration, and the reason.
 func (s *Shard) log(to State) {
 	now := time.Now()
-	if s.told == Healthy {
-		s.unwell = now
+	if s.reported == Healthy {
+		s.unhealthySince = now
 	}
-	args := []any{"fleet_size", s.fleet.Size(), "was", s.told.String(), "lasted", now.Sub(s.toldAt).Round(time.Millisecond)}
+	args := []any{"fleet_size", s.fleet.Size(), "was", s.reported.String(), "lasted", now.Sub(s.reportedAt).Round(time.Millisecond)}
 	if to == Healthy {
-		args = append(args, "unwell_for", now.Sub(s.unwell).Round(time.Millisecond))
+		args = append(args, "unwell_for", now.Sub(s.unhealthySince).Round(time.Millisecond))
 	}
 	if !s.all.onCluster() { // on a Cluster, the line has the master
 		args = append(args, "address", s.Address())
 	}
 	// An older error is not the reason, because a shard may settle without Redis having been lost.
-	if at, err := s.LastFailure(); err != nil && (to == Outage || !at.Before(s.unwell.Add(-recently))) {
+	if at, err := s.LastFailure(); err != nil && (to == Outage || !at.Before(s.unhealthySince.Add(-recently))) {
 		args = append(args, "error", err)
 	}
-	s.told, s.toldAt = to, now
+	s.reported, s.reportedAt = to, now
 	switch to {
 	case Outage:
 		s.warn("outage", "Redis counts as lost; decisions are made by the rules' outage policies", args...)
@@ -127,8 +127,8 @@ func (s *Shard) info(kind, message string, args ...any) {
 	s.all.Log.Info(s.kind(kind), message, append(args, s.name()...)...)
 }
 
-// spent counts how long the limiter has been in each state. It is safe for concurrent use.
-type spent struct {
+// stateTimes counts how long the limiter has been in each state. It is safe for concurrent use.
+type stateTimes struct {
 	mu    sync.Mutex
 	state State
 	since time.Time
@@ -137,7 +137,7 @@ type spent struct {
 }
 
 // enter counts the time from now on for a state. It reports whether the state is a new one.
-func (s *spent) enter(to State, now time.Time) (changed bool) {
+func (s *stateTimes) enter(to State, now time.Time) (changed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	changed = to != s.state
@@ -147,7 +147,7 @@ func (s *spent) enter(to State, now time.Time) (changed bool) {
 }
 
 // until returns how long each state has lasted so far.
-func (s *spent) until(now time.Time) map[State]time.Duration {
+func (s *stateTimes) until(now time.Time) map[State]time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	times := make(map[State]time.Duration, len(s.times))
@@ -162,7 +162,7 @@ func (s *spent) until(now time.Time) map[State]time.Duration {
 }
 
 // end stops the counting.
-func (s *spent) end(now time.Time) {
+func (s *stateTimes) end(now time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.ended = now
@@ -170,4 +170,4 @@ func (s *spent) end(now time.Time) {
 
 // TimeSpent returns how long the limiter has been in each state since [New]. On a Cluster, the limiter's
 // state is the worst state of any master.
-func (l *Shards) TimeSpent() map[State]time.Duration { return l.spent.until(time.Now()) }
+func (l *Shards) TimeSpent() map[State]time.Duration { return l.stateTimes.until(time.Now()) }

@@ -25,7 +25,7 @@ type credit struct {
 	record uint32 // the record's position in the set
 }
 
-const mostCredit = math.MaxUint32
+const maxCredit = math.MaxUint32
 
 // tag distinguishes a key's credits by everything that they depend on: the limit, the way in which Redis
 // is charged, and the outage in which the share was fixed.
@@ -37,7 +37,7 @@ func (a *Account[O]) tag(o Outage) uint64 {
 func (c *credit) spend(tag uint64, now, cost int64) (left int64, ok bool) {
 	for {
 		was := c.left.Load()
-		left = int64(was&mostCredit) - cost
+		left = int64(was&maxCredit) - cost
 		if left < 0 || c.tag.Load() != tag || now >= c.ends.Load() {
 			return 0, false
 		}
@@ -50,7 +50,7 @@ func (c *credit) spend(tag uint64, now, cost int64) (left int64, ok bool) {
 // issue makes units of the record at position i a credit. There must be no credit yet. If the number of
 // units does not fit into a credit, none is issued, and the units are granted under the lock.
 func (c *credit) issue(i int, tag uint64, ends, units int64) {
-	if units < 1 || units > mostCredit {
+	if units < 1 || units > maxCredit {
 		return
 	}
 	c.issued, c.record = uint32(units), uint32(i)
@@ -63,7 +63,7 @@ func (c *credit) issue(i int, tag uint64, ends, units int64) {
 func (c *credit) end() (granted int64) {
 	number := c.left.Load() >> 32
 	left := c.left.Swap((number + 1) << 32)
-	granted = int64(c.issued) - int64(left&mostCredit)
+	granted = int64(c.issued) - int64(left&maxCredit)
 	c.issued = 0
 	c.tag.Store(0)
 	return granted

@@ -10,8 +10,8 @@ import (
 // groups divide keys by where Redis stores them: by the slots of a Cluster. Some groups may be charged
 // while others cannot be reached, and Redis may lose the data of some groups but not of others.
 type groups struct {
-	of    func(key string) int
-	lines []atomic.Int64 // number of the journal's lines, by group
+	groupOf func(key string) int
+	lines   []atomic.Int64 // number of the journal's lines, by group
 
 	mu        sync.Mutex // guards forgotten and changes of the ledger's generation
 	forgotten [][]forgetting
@@ -31,7 +31,7 @@ const forgettingsKept = 4
 // GroupBy puts keys into groups numbered from 0. Without it there is one group. Call it before any other
 // method.
 func (l *Ledger[O]) GroupBy(count int, of func(key string) int) {
-	l.groups.of = of
+	l.groups.groupOf = of
 	l.groups.lines = make([]atomic.Int64, count)
 	l.losses.inGroup = make([]atomic.Int64, count)
 	l.groups.forgotten = make([][]forgetting, count)

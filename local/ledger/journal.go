@@ -85,14 +85,14 @@ func (l *Ledger[O]) Generation() uint32 { return l.generation.Load() }
 // ChargesAgain reports whether units that an account was granted at a time have been lost by Redis since the given
 // generation, in which they were on record. They are then charged again with all others that the key was granted.
 func (l *Ledger[O]) ChargesAgain(a *Account[O], granted int64, generation uint32) bool {
-	since, forgotten := l.groups.forgottenSince(l.groups.of(a.Key), generation, l.generation.Load())
+	since, forgotten := l.groups.forgottenSince(l.groups.groupOf(a.Key), generation, l.generation.Load())
 	length := subWindow(a.Window)
 	return forgotten && granted/length >= firstForgotten(since, length)
 }
 
-// heal puts the units of a key that Redis has lost into the journal. It returns the generation of the
+// journalLost puts the units of a key that Redis has lost into the journal. It returns the generation of the
 // ledger up to which it did so.
-func (l *Ledger[O]) heal(set *ledgerSet, i int, a *Account[O]) (generation uint32) {
+func (l *Ledger[O]) journalLost(set *ledgerSet, i int, a *Account[O]) (generation uint32) {
 	r := &set.records[i]
 	generation = l.generation.Load()
 	behind := uint8(generation) - r.generation
@@ -100,7 +100,7 @@ func (l *Ledger[O]) heal(set *ledgerSet, i int, a *Account[O]) (generation uint3
 		return generation
 	}
 	r.generation = uint8(generation)
-	group := l.groups.of(a.Key)
+	group := l.groups.groupOf(a.Key)
 	since, forgotten := l.groups.forgottenSince(group, generation-uint32(behind), generation)
 	if !forgotten {
 		return generation
@@ -146,7 +146,7 @@ func (l *Ledger[O]) journalAdd(set *ledgerSet, i int, a *Account[O], at, index, 
 		lines[i] = e
 	}
 	if l.lineAt(set, i, index) == nil {
-		*e = line[O]{key: strings.Clone(a.Key), group: int32(l.groups.of(a.Key)), window: a.Window, newest: index, first: at}
+		*e = line[O]{key: strings.Clone(a.Key), group: int32(l.groups.groupOf(a.Key)), window: a.Window, newest: index, first: at}
 		l.countLines(int(e.group), 1)
 	}
 	e.owner = a.Owner
@@ -296,7 +296,7 @@ func (l *Ledger[O]) unchargedOf(set *ledgerSet, in func(int) bool, debts []Debt[
 			return debts
 		}
 		r := &set.records[i]
-		generation := l.heal(set, i, &Account[O]{Window: e.window, Owner: e.owner, Key: e.key})
+		generation := l.journalLost(set, i, &Account[O]{Window: e.window, Owner: e.owner, Key: e.key})
 		d := Debt[O]{
 			Owner: e.owner, Key: e.key, Rule: set.rules[i], Group: int(e.group), Parts: e.parts(now),
 			hash: r.hash, window: e.window, first: e.first, generation: generation,

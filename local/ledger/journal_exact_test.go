@@ -145,7 +145,7 @@ func TestLaws3And11JournalIsExact(t *testing.T) {
 				}
 			case "forget":
 				if lost != math.MaxInt64 {
-					continue // at most once for each use: see Shard.forgot
+					continue // at most once for each use: see Shard.dataLost
 				}
 				since := rapid.SampledFrom([]int64{math.MinInt64, noon, now, now - int64(window)/2}).Draw(t, "since")
 				l.Forgotten(func(int) bool { return true }, since)

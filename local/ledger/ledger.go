@@ -87,7 +87,7 @@ func (l *Ledger[O]) Add(a *Account[O], o Outage, now, cost int64) {
 	if i < 0 {
 		i = l.place(set, l.newRecord(a), a.Rule, now, a.Charged)
 	} else {
-		l.heal(set, i, a) // before adding: if Redis has charged these units, it has not lost them
+		l.journalLost(set, i, a) // before adding: if Redis has charged these units, it has not lost them
 	}
 	r := &set.records[i]
 	r.share(o, a.Window, a.Quota, now)
@@ -139,7 +139,7 @@ func (l *Ledger[O]) take(a *Account[O], o Outage, now, least, most int64, journa
 	var owed arrears
 	if i >= 0 {
 		r = &set.records[i]
-		l.heal(set, i, a)
+		l.journalLost(set, i, a)
 		owed = l.overflow(set).owed[i]
 	} else {
 		fresh = l.newRecord(a)
@@ -291,7 +291,7 @@ func (l *Ledger[O]) place(set *ledgerSet, r record, rule uint8, now int64, charg
 			least, lightest, leastOwes = i, weight, owes
 		}
 	}
-	l.makeWay(set, least, r.size, now)
+	l.recordEviction(set, least, r.size, now)
 	set.tags[least], set.rules[least], set.records[least] = uint8(r.hash), rule, r
 	return least
 }

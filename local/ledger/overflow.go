@@ -47,15 +47,15 @@ func (d *arrears) raise(units, gone int64) {
 	}
 }
 
-// makeWay records the eviction of the record at position i, in favor of a record of the given size.
-func (l *Ledger[O]) makeWay(set *ledgerSet, i int, size uint8, now int64) {
+// recordEviction records the eviction of the record at position i, in favor of a record of the given size.
+func (l *Ledger[O]) recordEviction(set *ledgerSet, i int, size uint8, now int64) {
 	r, owed := &set.records[i], l.overflow(set).made[size%sizeClasses]
 	if e := l.line(set, i); e != nil {
-		l.lose(set.rules[i], int(e.group), r.gone)
+		l.lose(set.rules[i], int(e.group), r.expires)
 		l.clearLine(set, i)
 	}
 	o := l.overflows[set.index]
-	if units := r.total(); r.gone > now && units > 0 {
+	if units := r.total(); r.expires > now && units > 0 {
 		if o == nil {
 			o = new(overflow)
 			l.overflows[set.index] = o
@@ -66,7 +66,7 @@ func (l *Ledger[O]) makeWay(set *ledgerSet, i int, size uint8, now int64) {
 			made.raise(units+d.units, d.gone)
 			made.raise(units+d.later.units, max(d.gone, d.later.gone))
 		}
-		made.raise(units, r.gone)
+		made.raise(units, r.expires)
 	}
 	l.owe(set, i, owed)
 }

@@ -13,19 +13,19 @@ const (
 
 // A count has 16 bits. If one count would overflow, the precision of all counts is halved.
 const (
-	countMost = 1<<16 - 1
+	maxStored = 1<<16 - 1
 	maxShift  = 32
 	// maxCount is the largest number of units that a sub-window counts. With its rest rounded up, the
-	// count is still at most countMost.
-	maxCount = countMost<<maxShift - 1
+	// count is still at most maxStored.
+	maxCount = maxStored<<maxShift - 1
 )
 
 // record fills one cache line of 64 bytes. All its sub-windows have the same length, which is not
 // stored.
 type record struct {
 	hash uint64
-	// gone is the time at which the newest sub-window will have left the window.
-	gone int64
+	// expires is the time at which the newest sub-window will have left the window.
+	expires int64
 	// The count of sub-window i, in units of 2^shift, is at position i mod ledgerCounts. rest has the
 	// units of the newest sub-window below 2^shift. They are rounded up when the next sub-window begins.
 	// So at any shift, costs of 1 are counted exactly in the newest sub-window, and rounded up
@@ -51,10 +51,10 @@ func recordSize(window time.Duration, quota int64) uint8 {
 // remaining time as a part of the window. It is exact to within a factor of 4, apart from a factor that
 // is the same for all records.
 func (r *record) weight(now int64) float64 {
-	if r.gone <= now {
+	if r.expires <= now {
 		return 0
 	}
-	return math.Ldexp(float64(r.total())*float64(r.gone-now), -int(r.size))
+	return math.Ldexp(float64(r.total())*float64(r.expires-now), -int(r.size))
 }
 
 // subWindow returns the length of a sub-window, rounded up, so that a record forgets units late rather
@@ -64,7 +64,7 @@ func subWindow(window time.Duration) int64 {
 }
 
 // newest returns the number of the newest sub-window.
-func (r *record) newest(length int64) int64 { return r.gone/length - ledgerCounts }
+func (r *record) newest(length int64) int64 { return r.expires/length - ledgerCounts }
 
 // count returns the units of sub-window index, without the rest of the newest.
 func (r *record) count(index int64) int64 {
@@ -80,9 +80,9 @@ func (r *record) total() int64 {
 	return sum<<r.shift + int64(r.rest)
 }
 
-// sure returns the units that are certainly less than a window old. These are all units but those of the
+// certain returns the units that are certainly less than a window old. These are all units but those of the
 // sub-window that the window overlaps in part.
-func (r *record) sure(newest int64) int64 { return r.total() - r.count(newest+1) }
+func (r *record) certain(newest int64) int64 { return r.total() - r.count(newest+1) }
 
 // advance clears the sub-windows that have left the window by now, and returns the number of the newest
 // one. The newest one may be later than now, if a caller with a later time came first.
@@ -104,7 +104,7 @@ func (r *record) advance(length, now int64) (newest int64) {
 			r.counts[i%ledgerCounts] = 0
 		}
 	}
-	r.gone = (current + ledgerCounts) * length
+	r.expires = (current + ledgerCounts) * length
 	return current
 }
 
@@ -143,15 +143,15 @@ func (r *record) wait(newest, length, now, room int64) time.Duration {
 func (r *record) add(newest, cost int64) {
 	n := r.count(newest) + int64(r.rest)
 	n += min(cost, maxCount-n)
-	for n > countMost<<r.shift { // so that rest can be rounded up
-		r.coarser()
+	for n > maxStored<<r.shift { // so that rest can be rounded up
+		r.halvePrecision()
 	}
 	r.counts[newest%ledgerCounts] = uint16(n >> r.shift)
 	r.rest = uint32(n & (1<<r.shift - 1))
 }
 
-// coarser halves all counts, rounded up, except the newest count, which the caller sets.
-func (r *record) coarser() {
+// halvePrecision halves all counts, rounded up, except the newest count, which the caller sets.
+func (r *record) halvePrecision() {
 	for i, n := range r.counts {
 		r.counts[i] = n/2 + n%2
 	}

@@ -62,9 +62,9 @@ func (l *Ledger[O]) Learn(a *Account[O], now int64, k Known) (forgotten bool) {
 		}
 		i = l.place(set, l.newRecord(a), a.Rule, now, true)
 	}
-	l.heal(set, i, a)
+	l.journalLost(set, i, a)
 	r := &set.records[i]
-	idle := r.gone <= now // no grants for a window
+	idle := r.expires <= now // no grants for a window
 	newest := r.advance(subWindow(a.Window), now)
 	if k.Granted > 0 {
 		r.add(newest, k.Granted)
@@ -73,7 +73,7 @@ func (l *Ledger[O]) Learn(a *Account[O], now int64, k Known) (forgotten bool) {
 		return false
 	}
 	used := k.Capacity - k.Free
-	if sure := r.sure(newest); k.Sliding && used < sure {
+	if sure := r.certain(newest); k.Sliding && used < sure {
 		return used < sure/2
 	}
 	r.learn(a.Window, now, idle, k)

@@ -5,12 +5,12 @@ import (
 	"time"
 )
 
-// Doubt puts the chosen keys in doubt, because Redis may have lost its data. Statements then tell Redis
-// how many units are held of them.
+// Doubt puts the chosen keys in doubt, because Redis may have lost its data. Statements then report to
+// Redis how many units are held of them.
 func (t *Slots[O]) Doubt(now int64, which func(HeldKey) bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, h := range t.of {
+	for _, h := range t.byKey {
 		if which(h.HeldKey) {
 			h.doubts(now)
 		}
@@ -35,15 +35,15 @@ type Statement[O any] struct {
 func (t *Slots[O]) Statements(now int64, renew bool, reachable func(HeldKey) bool) (all []Statement[O]) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for _, h := range t.of {
+	for _, h := range t.byKey {
 		h.lapse(now)
 		due := renew && h.units > 0
 		if h.doubt {
-			due = !h.asked && h.flying == 0 && now >= h.since
+			due = !h.statementInFlight && h.inFlight == 0 && now >= h.since
 		}
 		if due && reachable(h.HeldKey) {
-			h.asked = h.doubt
-			all = append(all, Statement[O]{h, h.owner, h.ttl, h.units, h.doubt, h.changes, h.flying == 0})
+			h.statementInFlight = h.doubt
+			all = append(all, Statement[O]{h, h.owner, h.ttl, h.units, h.doubt, h.changes, h.inFlight == 0})
 		}
 		h.clean(now)
 	}
@@ -56,9 +56,9 @@ func (s *Statement[O]) Answered(now, till, known, free int64) {
 	h := s.Held
 	h.table.mu.Lock()
 	defer h.table.mu.Unlock()
-	h.free, h.flown = free, max(h.flown, now)
+	h.free, h.lastEnded = free, max(h.lastEnded, now)
 	if !s.Absolute {
-		same := s.quiet && h.flying == 0 && h.changes == s.changes
+		same := s.quiet && h.inFlight == 0 && h.changes == s.changes
 		if same && known != h.units {
 			h.doubts(now)
 		}
@@ -67,7 +67,7 @@ func (s *Statement[O]) Answered(now, till, known, free int64) {
 		}
 		return
 	}
-	h.asked = false
+	h.statementInFlight = false
 	h.lapse(now)
 	if h.kept.Load() { // from now on Redis knows of the slots
 		h.till.Store(till)
@@ -87,9 +87,9 @@ func (s *Statement[O]) Failed(now, since int64) {
 	h := s.Held
 	h.table.mu.Lock()
 	defer h.table.mu.Unlock()
-	h.flown = max(h.flown, since)
+	h.lastEnded = max(h.lastEnded, since)
 	if s.Absolute {
-		h.asked = false
+		h.statementInFlight = false
 		h.since = max(h.since, since)
 		h.clean(now)
 	}
@@ -101,11 +101,11 @@ func (t *Slots[O]) Next(reachable func(HeldKey) bool) int64 {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	next := int64(math.MaxInt64)
-	for _, h := range t.of {
+	for _, h := range t.byKey {
 		if h.timed > 0 || h.units > 0 && !h.kept.Load() {
 			next = min(next, h.till.Load())
 		}
-		if h.doubt && !h.asked && h.flying == 0 && reachable(h.HeldKey) {
+		if h.doubt && !h.statementInFlight && h.inFlight == 0 && reachable(h.HeldKey) {
 			next = min(next, h.since)
 		}
 	}
