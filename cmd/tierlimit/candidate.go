@@ -9,7 +9,7 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// candidate is an algorithm to replay, as written on the command line: with its dials. GCRA's burst is
+// candidate is an algorithm to replay, as written on the command line: with its parameters. GCRA's burst is
 // a part of the limit.
 type candidate struct {
 	name      string
@@ -24,7 +24,7 @@ func parseCandidate(s string) (candidate, error) {
 	case err != nil:
 		return candidate{}, err
 	case a.IsAutomatic():
-		return candidate{}, fmt.Errorf("%q is not an algorithm to compare", s)
+		return candidate{}, fmt.Errorf("%q cannot be compared, because it stands for one of the others: name sliding-log, sliding-counter, gcra or fixed-window", s)
 	case hasBurst && burst == "":
 		return candidate{}, fmt.Errorf("%q: the burst is missing; write it like gcra:burst=10%% or gcra:burst=25", s)
 	case hasBurst && a != limit.GCRA():

@@ -160,7 +160,7 @@ func TestShowWhatIsHeld(t *testing.T) {
 	}
 	for rule, then := range map[string]string{"tokens0": "counts until it leaves", "tokens1": "is given back"} {
 		stdout := says(t, append(flags, rule, "acme"), "used 376 units", "held by hold charged ends if nobody settles it", "41 2 others earlier")
-		if !regexp.MustCompile(`(?m)^  33 +[0-9a-f]{16} +\S+ ago +in (13h59m|14h) +`+then+`$`).MatchString(stdout) || strings.Count(stdout, then) != mostLines {
+		if !regexp.MustCompile(`(?m)^  33 +[0-9a-f]{16} +\S+ ago +in (13h59m|14h) +`+then+`$`).MatchString(stdout) || strings.Count(stdout, then) != maxLines {
 			t.Errorf("%s does not tell of 12 holds and what becomes of them:\n%s", rule, stdout)
 		}
 	}

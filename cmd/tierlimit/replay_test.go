@@ -181,7 +181,7 @@ func TestReplayEmbeddedEqualsReal(t *testing.T) {
 	}
 }
 
-// The dials that are requested are the ones that are replayed and reported.
+// The parameters that are requested are the ones that are replayed and reported.
 func TestReplayDials(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "access.log")
@@ -247,7 +247,7 @@ func TestMistakesOnTheCommandLine(t *testing.T) {
 		"bad limit":         {[]string{"replay", "-limit", "ten"}, []string{`"ten"`, "10/1m"}},
 		"zero window":       {[]string{"replay", "-limit", "10/0s"}, []string{"window is 0s"}},
 		"bad algorithm":     {[]string{"replay", "-algorithm", "token-bucket"}, []string{`"token-bucket"`, "sliding-log"}},
-		"bad dial":          {[]string{"replay", "-algorithm", "gcra:burst=lots"}, []string{`"lots"`, "10%"}},
+		"bad parameter":     {[]string{"replay", "-algorithm", "gcra:burst=lots"}, []string{`"lots"`, "10%"}},
 		"burst of a log":    {[]string{"replay", "-algorithm", "sliding-log:burst=5"}, []string{"only gcra"}},
 		"bad key":           {[]string{"replay", "-key", "agent"}, []string{`"agent"`, "host+path"}},
 		"bad cost":          {[]string{"replay", "-cost", "tokens"}, []string{`"tokens"`, "bytes"}},

@@ -23,7 +23,7 @@ import (
 
 const reportUsage = `Usage: tierlimit report [flags] [FILE]
 
-Replays a log of requests (as replay takes it, "-" for standard input), or a made-up load,
+Replays a log of requests (as replay takes it, "-" for standard input), or a synthetic load,
 against every configuration of every algorithm, and writes what each decided and what it
 costs as one HTML file that opens without a network. Without FILE and -load it replays a day
 of the NASA web server of 1995.
@@ -49,12 +49,12 @@ func parseReportFlags(args []string, stdout io.Writer) (reportFlags, error) {
 	set := newFlags("report")
 	limitFlag(set, &f.limit, "the limit for each key, as `QUOTA/WINDOW` (default 10/1m)")
 	f.logFlags.add(set)
-	set.Func("load", "replay a made-up `load` instead of a log: "+synthetic.Names(), func(s string) error {
+	set.Func("load", "replay a synthetic `load` instead of a log: "+synthetic.Names(), func(s string) error {
 		load, err := synthetic.Parse(s)
 		f.load = &load
 		return err
 	})
-	set.IntVar(&f.requests, "requests", defaultRequests, "about how many `requests` a made-up load has")
+	set.IntVar(&f.requests, "requests", defaultRequests, "about how many `requests` a synthetic load has")
 	needFlags(set, &f.need)
 	partFlag(set, "wrong", "need: at most this `part` of the requests decided unlike the exact log, as 0.001 or 0.1%", func(most float64) { f.wrong = &most })
 	partFlag(set, "find", "propose limits that would have affected at most this `part` of keys or requests, as 0.01 or 1%", func(most float64) { f.find = &most })
@@ -69,18 +69,18 @@ func parseReportFlags(args []string, stdout io.Writer) (reportFlags, error) {
 
 const (
 	defaultRequests = 100_000
-	mostRequests    = 100_000_000
-	// mostOver is how many times as many requests as asked for a load may have.
-	mostOver = 10
+	maxRequests     = 100_000_000
+	// maxOver is how many times as many requests as asked for a load may have.
+	maxOver = 10
 )
 
 func (f *reportFlags) check() error {
 	switch {
 	case f.load != nil && f.file != "":
 		return usageError{fmt.Errorf("both -load %s and the log %s are given: give only one of them", f.load.Name, f.file)}
-	case f.requests < 1 || f.requests > mostRequests:
+	case f.requests < 1 || f.requests > maxRequests:
 		return usageError{fmt.Errorf("-requests %d: must be between 1 and 100,000,000", f.requests)}
-	case f.load != nil && f.load.Least(f.limit.Quota()) > mostOver*int64(max(f.requests, defaultRequests)):
+	case f.load != nil && f.load.Least(f.limit.Quota()) > maxOver*int64(max(f.requests, defaultRequests)):
 		return usageError{fmt.Errorf("-load %s sends the whole limit, which under %v is about %d requests: take a smaller limit, or raise -requests", f.load.Name, f.limit, f.load.Least(f.limit.Quota()))}
 	case f.find != nil && !(*f.find >= 0 && *f.find <= 1):
 		return usageError{fmt.Errorf("-find %v: must be between 0 and 1, or between 0%% and 100%%", *f.find)}

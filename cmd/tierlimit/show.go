@@ -247,9 +247,9 @@ func (k *keyShown) printState(w io.Writer) {
 	}
 }
 
-// mostLines is the largest number of groups of units that are printed. If there are more, neighbors are
+// maxLines is the largest number of groups of units that are printed. If there are more, neighbors are
 // combined.
-const mostLines = 12
+const maxLines = 12
 
 func (k *keyShown) printUnits(w io.Writer) error {
 	groups := together(k.State.Units)
@@ -273,9 +273,9 @@ func (k *keyShown) printUnits(w io.Writer) error {
 	return t.Flush()
 }
 
-// together combines neighboring groups, so that there are at most mostLines.
+// together combines neighboring groups, so that there are at most maxLines.
 func together(units []state.Units) (groups []state.Units) {
-	size := (len(units) + mostLines - 1) / mostLines
+	size := (len(units) + maxLines - 1) / maxLines
 	for from := 0; from < len(units); from += size {
 		part := units[from:min(from+size, len(units))]
 		group := part[0]

@@ -19,7 +19,7 @@ func (k *keyShown) printHolders(w io.Writer) error {
 	fmt.Fprintln(w)
 	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(t, "  units\theld by process\tfree, if not renewed")
-	shown := k.State.Holders[:min(len(k.State.Holders), mostLines)]
+	shown := k.State.Holders[:min(len(k.State.Holders), maxLines)]
 	for _, h := range shown {
 		fmt.Fprintf(t, "  %d\t%016x\tin %s\n", h.Units, h.ID, duration(h.Until-k.State.Now))
 	}
@@ -45,7 +45,7 @@ func (k *keyShown) printHolds(w io.Writer) error {
 	holds := slices.Clone(k.holds)
 	slices.SortFunc(holds, func(a, b state.Hold) int { return cmp.Or(cmp.Compare(a.Ends, b.Ends), cmp.Compare(a.ID, b.ID)) })
 	// The holds that end last are open; the others have ended and may only still be settled.
-	left := holds[:max(0, len(holds)-mostLines)]
+	left := holds[:max(0, len(holds)-maxLines)]
 	fmt.Fprintln(w)
 	t := tabwriter.NewWriter(w, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(t, "  held\tby hold\tcharged\tends\tif nobody settles it")

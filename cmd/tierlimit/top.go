@@ -31,10 +31,10 @@ Flags:
 // topFlags is the command line of top.
 type topFlags struct {
 	lookFlags
-	show     int
-	mostKeys int
-	within   time.Duration
-	rule     string
+	show    int
+	maxKeys int
+	within  time.Duration
+	rule    string
 }
 
 func parseTopFlags(args []string, stdout io.Writer) (topFlags, error) {
@@ -42,8 +42,8 @@ func parseTopFlags(args []string, stdout io.Writer) (topFlags, error) {
 	set := newFlags("top")
 	f.add(set)
 	set.IntVar(&f.show, "n", 20, "`number` of keys to show")
-	set.IntVar(&f.mostKeys, "max-keys", 1_000_000, "walk over at most this `number` of keys, of any rule or program")
-	set.DurationVar(&f.within, "time", 30*time.Second, "walk for at most this `time`")
+	set.IntVar(&f.maxKeys, "max-keys", 1_000_000, "scan at most this `number` of keys, of any rule or program")
+	set.DurationVar(&f.within, "time", 30*time.Second, "scan for at most this `time`")
 	if err := parseFlags(set, args, topUsage, 1, stdout); err != nil {
 		return f, err
 	}
@@ -53,8 +53,8 @@ func parseTopFlags(args []string, stdout io.Writer) (topFlags, error) {
 		return f, usageError{errors.New("no rule given")}
 	case f.show < 1 || f.show > 10_000:
 		return f, usageError{fmt.Errorf("-n %d: must be between 1 and 10,000", f.show)}
-	case f.mostKeys < 1:
-		return f, usageError{fmt.Errorf("-max-keys %d: must be at least 1", f.mostKeys)}
+	case f.maxKeys < 1:
+		return f, usageError{fmt.Errorf("-max-keys %d: must be at least 1", f.maxKeys)}
 	case f.within <= 0:
 		return f, usageError{fmt.Errorf("-time %v: must be longer than 0", f.within)}
 	}
@@ -86,15 +86,15 @@ func runTop(ctx context.Context, args []string, stdout, stderr io.Writer) error 
 		return err
 	}
 	defer client.Close()
-	walk := &walk{flags: f, limitOf: limitOf, until: time.Now().Add(f.within)}
-	if err := walk.all(ctx, client); err != nil {
-		return fmt.Errorf("walking over the keys: %w", explained(err))
+	scan := &keyScan{flags: f, limitOf: limitOf, until: time.Now().Add(f.within)}
+	if err := scan.all(ctx, client); err != nil {
+		return fmt.Errorf("scanning the keys: %w", explained(err))
 	}
-	return walk.print(stdout)
+	return scan.print(stdout)
 }
 
-// walk is one walk over a Redis.
-type walk struct {
+// keyScan is one scan (SCAN) of the keys of a Redis.
+type keyScan struct {
 	flags   topFlags
 	limitOf func(key string) (limit.Limit, error)
 	until   time.Time
@@ -112,12 +112,12 @@ type fullKey struct {
 	state *state.State
 }
 
-func (w *walk) all(ctx context.Context, client redis.UniversalClient) error {
+func (w *keyScan) all(ctx context.Context, client redis.UniversalClient) error {
 	cluster, ok := client.(*redis.ClusterClient)
 	if !ok {
 		return w.node(ctx, client)
 	}
-	masters := make(chan struct{}, 1) // so that nodes are walked one after another
+	masters := make(chan struct{}, 1) // so that nodes are scanned one after another
 	return cluster.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error {
 		masters <- struct{}{}
 		defer func() { <-masters }()
@@ -128,17 +128,17 @@ func (w *walk) all(ctx context.Context, client redis.UniversalClient) error {
 // pageSize is the number of keys that Redis looks at in one step of a SCAN.
 const pageSize = 500
 
-func (w *walk) node(ctx context.Context, node redis.Cmdable) error {
+func (w *keyScan) node(ctx context.Context, node redis.Cmdable) error {
 	for cursor := uint64(0); ; {
 		switch {
-		case w.seen >= w.flags.mostKeys:
+		case w.seen >= w.flags.maxKeys:
 			w.stopped = fmt.Sprintf("after about %s (-max-keys)", page.Count(w.seen, "key"))
 			return nil
 		case time.Now().After(w.until):
 			w.stopped = fmt.Sprintf("after %s (-time)", limit.Per(1, w.flags.within).WindowString())
 			return nil
 		}
-		size := min(pageSize, w.flags.mostKeys-w.seen)
+		size := min(pageSize, w.flags.maxKeys-w.seen)
 		page, next, err := node.Scan(ctx, cursor, w.flags.keyspace.PatternOf(w.flags.rule), int64(size)).Result()
 		if err != nil {
 			return err
@@ -153,13 +153,13 @@ func (w *walk) node(ctx context.Context, node redis.Cmdable) error {
 	}
 }
 
-func (w *walk) read(ctx context.Context, node redis.Cmdable, page []string) error {
+func (w *keyScan) read(ctx context.Context, node redis.Cmdable, page []string) error {
 	var keys []string
 	var users []remote.UserKey
 	var windows []int64 // of the keys, in µs; 0 if not known
 	for _, key := range page {
 		if user, ok := w.flags.keyspace.UserKeyOf(key, w.flags.rule); ok {
-			said, _ := user.Said()
+			said, _ := user.Original()
 			l, err := w.limitOf(said)
 			if err != nil {
 				return err
@@ -194,7 +194,7 @@ func (w *walk) read(ctx context.Context, node redis.Cmdable, page []string) erro
 	return nil
 }
 
-func (w *walk) print(out io.Writer) error {
+func (w *keyScan) print(out io.Writer) error {
 	fmt.Fprintf(out, "rule %q: %s", w.flags.rule, page.Count(w.ofRule, "key"))
 	if w.stopped != "" {
 		fmt.Fprintf(out, "; stopped %s, so there may be more, and fuller ones", w.stopped)
@@ -210,7 +210,7 @@ func (w *walk) print(out io.Writer) error {
 	t := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
 	fmt.Fprintln(t, "units\tof\tkey\tlast change\tall free in")
 	for _, k := range w.fullest {
-		said, whole := k.user.Said()
+		said, whole := k.user.Original()
 		key := fmt.Sprintf("%q", said)
 		if !whole {
 			key = "a long key, with hash " + key

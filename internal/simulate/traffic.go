@@ -1,4 +1,4 @@
-// Package simulate sends recorded or made-up requests through the plain models of the algorithms, and compares the
+// Package simulate sends recorded or synthetic requests through the plain models of the algorithms, and compares the
 // decisions with those of the textbook's exact log. No Redis is involved; the scripts in Redis are tested against
 // the same models.
 package simulate

@@ -14,15 +14,15 @@ import (
 )
 
 const (
-	// mostHolders is the largest number of processes that hold units of a key.
-	mostHolders = 1000
+	// maxHolders is the largest number of processes that hold units of a key.
+	maxHolders  = 1000
 	slotsSuffix = ":slots"
 )
 
 // onConcurrent is On for a concurrency limit. Each unit is acquired by a different process, up to
-// mostHolders.
+// maxHolders.
 func onConcurrent(ctx context.Context, client *redis.Client, l limit.Limit, nameBytes int) (cost Cost, err error) {
-	holders := make([]*remote.Rule, min(l.Quota(), mostHolders))
+	holders := make([]*remote.Rule, min(l.Quota(), maxHolders))
 	for i := range holders {
 		var id remote.Holder
 		binary.BigEndian.PutUint64(id[:], uint64(i))

@@ -14,7 +14,7 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// family is a group of configurations that differ in one dial only: a line in the frontier.
+// family is a group of configurations that differ in one parameter only: a line in the frontier.
 type family struct {
 	name  string
 	hue   hue

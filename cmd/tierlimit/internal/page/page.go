@@ -75,7 +75,7 @@ var page = template.Must(template.New("page").Funcs(template.FuncMap{"percent": 
 // shownKey returns a key in a form that people can read. Anyone may choose keys, even keys that change
 // the writing direction of the text after them. Of a long key, a trace has only a hash.
 func shownKey(key string) string {
-	if said, whole := remote.UserKey(key).Said(); !whole {
+	if said, whole := remote.UserKey(key).Original(); !whole {
 		return "a long key, with hash " + said
 	}
 	if quoted := strconv.Quote(key); !utf8.ValidString(key) || strings.ContainsFunc(key, func(r rune) bool { return !strconv.IsPrint(r) }) {

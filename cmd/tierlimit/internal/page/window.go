@@ -87,16 +87,16 @@ func straight(p *plot.Plot, x0, y0, x1, y1 float64, h hue, width vg.Length) erro
 	return nil
 }
 
-// mostDots is the largest number of dots. It keeps the page small; more dots could not be told apart.
-const mostDots = 600
+// maxDots is the largest number of dots. It keeps the page small; more dots could not be told apart.
+const maxDots = 600
 
 func thinned(xys plotter.XYs) plotter.XYs {
-	if len(xys) <= mostDots {
+	if len(xys) <= maxDots {
 		return xys
 	}
 	var some plotter.XYs
-	for i := range mostDots {
-		some = append(some, xys[i*len(xys)/mostDots])
+	for i := range maxDots {
+		some = append(some, xys[i*len(xys)/maxDots])
 	}
 	return some
 }

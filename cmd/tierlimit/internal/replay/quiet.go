@@ -103,7 +103,7 @@ func untilPause(t *trace.Trace, requests []int32, horizon int64) int {
 }
 
 // fullest returns the most units that came within a time of the given length. It stops at the first
-// number above enough, so that costs from a stranger's log cannot add up to an overflow.
+// number above enough, so that costs from an untrusted log cannot add up to an overflow.
 func fullest(t *trace.Trace, requests []int32, length, enough int64) (most int64) {
 	sum, oldest := int64(0), 0
 	for _, i := range requests {

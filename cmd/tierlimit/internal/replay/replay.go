@@ -44,7 +44,7 @@ type Config struct {
 // Result counts what an algorithm did.
 type Result struct {
 	Algorithm      string `json:"algorithm"`
-	Configuration  string `json:"configuration"` // the algorithm with its dials
+	Configuration  string `json:"configuration"` // the algorithm with its parameters
 	Allowed        int    `json:"allowed"`
 	Denied         int    `json:"denied"`
 	WronglyAllowed int    `json:"wrongly_allowed"` // allowed, although the exact log denied it

@@ -36,8 +36,8 @@ type Limited struct {
 	Peak             int64 // most requests in a window
 }
 
-// mostLimited is the number of keys that are named at most.
-const mostLimited = 10
+// maxLimited is the number of keys that are named at most.
+const maxLimited = 10
 
 // Find proposes limits from the traffic alone. For each window it finds the smallest limit that would
 // have affected at most the given part of the keys, and the smallest for the requests.
@@ -123,6 +123,6 @@ func (f finder) effect(quota int64) Effect {
 		e.Who = append(e.Who, Limited{f.traffic.Name(key), len(f.traffic.Of(key)), denied, peak})
 	}
 	slices.SortStableFunc(e.Who, func(a, b Limited) int { return cmp.Compare(b.Denied, a.Denied) })
-	e.Who = e.Who[:min(len(e.Who), mostLimited)]
+	e.Who = e.Who[:min(len(e.Who), maxLimited)]
 	return e
 }

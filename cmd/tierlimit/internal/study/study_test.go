@@ -151,7 +151,7 @@ func TestFind(t *testing.T) {
 		for _, who := range p.ByKeys.Who {
 			denied += who.Denied
 		}
-		if len(p.ByKeys.Who) != min(p.ByKeys.Affected, mostLimited) || denied > p.ByKeys.Denied {
+		if len(p.ByKeys.Who) != min(p.ByKeys.Affected, maxLimited) || denied > p.ByKeys.Denied {
 			t.Errorf("%v: %+v", p.ByKeys.Limit, p.ByKeys)
 		}
 	}

@@ -28,8 +28,8 @@ type Window struct {
 	Words string
 }
 
-// mostMoments bounds the number of requests that are shown around one window.
-const mostMoments = 20_000
+// maxMoments bounds the number of requests that are shown around one window.
+const maxMoments = 20_000
 
 // WorstWindow returns the fullest window of a point. ok is false if no request was allowed.
 func WorstWindow(p Point) (w Window, ok bool, err error) {
@@ -47,7 +47,7 @@ func WorstWindow(p Point) (w Window, ok bool, err error) {
 	var granted []int64
 	for _, request := range p.Traffic.Of(p.Worst.Key) {
 		at := p.Traffic.At(request)
-		if at > until || len(w.Moments) == mostMoments {
+		if at > until || len(w.Moments) == maxMoments {
 			break
 		}
 		allowed := m.TakeUpTo(at, 1).Allowed
@@ -66,15 +66,15 @@ func WorstWindow(p Point) (w Window, ok bool, err error) {
 	return w, true, nil
 }
 
-// mostBoundaries is the largest number of boundaries that a picture shows.
-const mostBoundaries = 24
+// maxBoundaries is the largest number of boundaries that a picture shows.
+const maxBoundaries = 24
 
 func boundaries(p Point, from, until int64) (at []int64) {
 	parts := int64(p.Algorithm.Buckets())
 	if p.Algorithm.Same(limit.FixedWindow()) {
 		parts = 1
 	}
-	if parts == 0 || p.Limit.IsCalendar() || parts*(until-from)/p.Limit.Window().Microseconds() > mostBoundaries {
+	if parts == 0 || p.Limit.IsCalendar() || parts*(until-from)/p.Limit.Window().Microseconds() > maxBoundaries {
 		return nil
 	}
 	window := p.Limit.Window().Microseconds()

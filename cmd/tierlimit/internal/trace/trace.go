@@ -23,7 +23,7 @@ type Event struct {
 	// At is the time when the request arrives, in microseconds since the Unix epoch.
 	At int64
 	// Key is the key that the request is limited by. For a key above 64 bytes, it is a hash: logs of
-	// strangers' requests contain any number of long keys.
+	// untrusted requests contain any number of long keys.
 	Key string
 	// Cost is the number of units that the request takes, at least 1.
 	Cost int64
