@@ -132,7 +132,7 @@ func (b *bench) measureFleet(ctx context.Context, at place, g *group, s *subject
 }
 
 var (
-	errLate = errors.New("processes were told too late when to begin, or Redis was asked too late what it has done: the machine is too busy")
+	errLate = errors.New("processes got the order to begin too late, or the counters of Redis were read too late: the machine is too busy; try again while nothing else runs")
 	// A busy machine may stand still for a whole span of some milliseconds.
 	errNothingEnded = errors.New("no call ended while it was measured: measure for longer (-seconds)")
 )

@@ -74,11 +74,11 @@ func (b *bench) measureGrowth(ctx context.Context) ([]picture, error) {
 	return pictures, nil
 }
 
-const mostCallers = 1024
+const maxCallers = 1024
 
 // growthTakes returns about how long measureGrowth takes.
 func (s *settings) growthTakes() time.Duration {
-	cells := 2 * 3 * bits.Len(mostCallers) * s.Rounds
+	cells := 2 * 3 * bits.Len(maxCallers) * s.Rounds
 	return time.Duration(cells)*s.span*5/4 + 40*time.Second + time.Duration(s.Keys)*100*time.Microsecond
 }
 
@@ -105,7 +105,7 @@ func (g *growth) byCallers(ctx context.Context, w workload) (curves []curve, err
 
 func (g *growth) throughput(ctx context.Context, s *subject, w *workload) (points []point, err error) {
 	b := g.bench
-	for callers := 1; callers <= mostCallers; callers *= 2 {
+	for callers := 1; callers <= maxCallers; callers *= 2 {
 		var rounds []float64
 		for range b.settings.Rounds {
 			m, err := measure(ctx, b.control, s, w, drive, size{callers: callers}, b.settings.span, b.settings.span/4)
@@ -136,15 +136,15 @@ func states() []state {
 }
 
 // A point is the median over some parts of the mean cost of a number of calls. There are fewer calls if they would
-// write more than mostWritten units of a log.
+// write more than maxWritten units of a log.
 const (
-	parts       = 10
-	trips       = 40
-	mostWritten = 200_000
+	parts      = 10
+	trips      = 40
+	maxWritten = 200_000
 )
 
 func tripsOf(cost int64, batch int) int64 {
-	return max(1, min(trips, mostWritten/(cost*int64(batch))))
+	return max(1, min(trips, maxWritten/(cost*int64(batch))))
 }
 
 // largest returns the largest limit on an algorithm's curve.

@@ -83,7 +83,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 		}
 		return drawInto(s.Growth, pictures)
 	}
-	// A run takes half an hour. What it has measured is told even if it ends early, or if a file cannot be written.
+	// A run takes half an hour. What it has measured is reported even if it ends early, or if a file cannot be written.
 	err = b.measureAll(ctx)
 	return errors.Join(err, b.report.tell(s, stdout))
 }

@@ -88,7 +88,7 @@ func openDefault(a limit.Algorithm, options ...tiered.Option) opener {
 			return nil, err
 		}
 		s := overRedis(decideBy(rule), func() error {
-			_ = limiter.Close() // the error is that a busy Redis could not be told in time
+			_ = limiter.Close() // the error is that a busy Redis did not answer in time
 			return nil
 		})
 		s.opened = func() int { return int(opened.Load()) }

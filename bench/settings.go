@@ -106,16 +106,16 @@ func (s *settings) setCallers(list string) error {
 	return nil
 }
 
-// mostMembers is more processes than any machine can usefully measure.
-const mostMembers = 256
+// maxMembers is more processes than any machine can usefully measure.
+const maxMembers = 256
 
 func (s *settings) setFleet(list string) error {
 	s.Fleet = nil
 	for _, text := range strings.Split(list, ",") {
 		var z size
 		if n, err := fmt.Sscanf(strings.TrimSpace(text)+"\n", "%dx%d\n", &z.processes, &z.callers); n != 2 || err != nil ||
-			z.processes < 1 || z.processes > mostMembers || z.callers < 1 || z.callers > 10_000 {
-			return fmt.Errorf("%q is not a size such as 16x4: 1 to %d processes of 1 to 10,000 callers", text, mostMembers)
+			z.processes < 1 || z.processes > maxMembers || z.callers < 1 || z.callers > 10_000 {
+			return fmt.Errorf("%q is not a size such as 16x4: 1 to %d processes of 1 to 10,000 callers", text, maxMembers)
 		}
 		s.Fleet = append(s.Fleet, z)
 	}

@@ -51,10 +51,10 @@ const (
 
 // The rules for closing. One successful probe is enough. But if the breaker opened within relapse after
 // it was last closed, closing needs twice as many successful probes in a row as the last time, up to
-// mostProbes.
+// maxProbes.
 const (
-	relapse    = 10 * time.Second
-	mostProbes = 16
+	relapse   = 10 * time.Second
+	maxProbes = 16
 )
 
 // Breaker is a circuit breaker for trips to Redis. It is safe for concurrent use.
@@ -115,7 +115,7 @@ func (b *Breaker) countProbes(from, to State) {
 	case to == Closed:
 		b.closed = time.Now()
 	case from == Closed && time.Since(b.closed) < relapse:
-		b.needed.Store(min(2*b.needed.Load(), mostProbes))
+		b.needed.Store(min(2*b.needed.Load(), maxProbes))
 	case from == Closed:
 		b.needed.Store(1)
 	}

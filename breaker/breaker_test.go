@@ -233,7 +233,7 @@ func TestRelapsesTakeMoreProbes(t *testing.T) {
 				}
 			}
 		}
-		for _, want := range []int{1, 2, 4, 8, 16, mostProbes} {
+		for _, want := range []int{1, 2, 4, 8, 16, maxProbes} {
 			b.ForceOpen(errLost)
 			if want > 2 {
 				time.Sleep(time.Second + 1)

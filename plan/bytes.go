@@ -12,7 +12,7 @@ const Bookkeeping = 64
 const DefaultNameBytes = 24
 
 // The lengths of the fixed parts of a state, see lua/*.lua: the header, and each algorithm's own fields
-// before the part whose length depends on a dial.
+// before the part whose length depends on a parameter.
 const (
 	headerBytes  = 15
 	logBytes     = headerBytes + 23
@@ -22,7 +22,7 @@ const (
 	fixedBytes   = headerBytes + 13
 	slotBytes    = 22 // for each process that holds units, of which at most 1,000 are stored
 	holdBytes    = 30 // for each open hold, of which at most 1,000 are stored
-	mostLines    = 1000
+	maxLines     = 1000
 	// suffixBytes is the length of ":slots" or ":holds", which is appended to a key's name for such
 	// lines.
 	suffixBytes = 6
@@ -71,7 +71,7 @@ func HoldsBytes(open, nameBytes int) int64 {
 	if nameBytes == 0 {
 		nameBytes = DefaultNameBytes
 	}
-	return keyBytes(nameBytes+suffixBytes, valueSize(headerBytes+holdBytes*int64(min(open, mostLines))))
+	return keyBytes(nameBytes+suffixBytes, valueSize(headerBytes+holdBytes*int64(min(open, maxLines))))
 }
 
 // keyBytes returns the bytes by which Redis's memory grows for a key with a value of the given size.
@@ -100,7 +100,7 @@ func (c Candidate) state(units int64) int64 {
 		}
 		return gcraBytes
 	case c.Algorithm == limit.Concurrency(): // the largest possible: each unit held by another process
-		return headerBytes + slotBytes*min(units, l.Quota(), mostLines)
+		return headerBytes + slotBytes*min(units, l.Quota(), maxLines)
 	}
 	return fixedBytes
 }

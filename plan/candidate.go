@@ -7,7 +7,7 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// Candidate is a way to enforce a limit: an algorithm with its dials. GCRA's burst is a part of the
+// Candidate is a way to enforce a limit: an algorithm with its parameters. GCRA's burst is a part of the
 // limit. Candidates are comparable with ==.
 //
 // The limit must be valid, and the algorithm must be able to enforce it: it is not [limit.Automatic], and it is
@@ -76,7 +76,7 @@ func withBursts(l limit.Limit) []limit.Limit {
 	return all
 }
 
-// String returns the algorithm with its dials, GCRA's burst included: "sliding-counter:k=16,strict",
+// String returns the algorithm with its parameters, GCRA's burst included: "sliding-counter:k=16,strict",
 // "gcra:burst=100".
 func (c Candidate) String() string {
 	if c.Algorithm.Same(limit.GCRA()) {

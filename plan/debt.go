@@ -2,8 +2,8 @@ package plan
 
 import "github.com/tierlimit/tierlimit/limit"
 
-// mostLimits is the largest multiple of its limit that a key can count, see lua/state.lua.
-const mostLimits = 4
+// maxLimits is the largest multiple of its limit that a key can count, see lua/state.lua.
+const maxLimits = 4
 
 // MostWithDebt returns the most units that a key can count at once if holds are settled with more units
 // than were held, see tiered.Hold.Settle. The excess is charged whether or not it fits, as debt for
@@ -17,11 +17,11 @@ func (c Candidate) MostWithDebt() int64 {
 	case c.Algorithm == limit.Concurrency():
 		return quota
 	case c.Algorithm == limit.SlidingLogZSet():
-		return min(maxLogZSet, mostLimits*quota)
+		return min(maxLogZSet, maxLimits*quota)
 	case c.Algorithm.Same(limit.SlidingLog()):
-		return min(maxLog, mostLimits*quota)
+		return min(maxLog, maxLimits*quota)
 	case c.Algorithm.Same(limit.GCRA()):
-		return mostLimits * max(quota, c.Limit.Burst())
+		return maxLimits * max(quota, c.Limit.Burst())
 	}
-	return mostLimits * quota
+	return maxLimits * quota
 }

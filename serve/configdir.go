@@ -31,9 +31,9 @@ func (e *environment) configBeside() bool {
 
 // Bounds on what is read of a directory, because its links may lead anywhere.
 const (
-	mostFiles = 10_000
-	mostDepth = 16
-	mostBytes = 16 << 20 // of a file
+	maxFiles = 10_000
+	maxDepth = 16
+	maxBytes = 16 << 20 // of a file
 )
 
 // readDir reads all files of a directory and of its subdirectories. It follows links, as Kubernetes
@@ -80,8 +80,8 @@ func (r *reading) read(dir string, depth int) error {
 	if err != nil {
 		return err
 	}
-	if depth > mostDepth {
-		return fmt.Errorf("%s: directories are nested more than %d deep", dir, mostDepth)
+	if depth > maxDepth {
+		return fmt.Errorf("%s: directories are nested more than %d deep", dir, maxDepth)
 	}
 	for _, entry := range entries {
 		name := entry.Name()
@@ -135,10 +135,10 @@ func (r *reading) readEntry(path string, depth int) error {
 		return r.read(path, depth+1)
 	case !info.Mode().IsRegular():
 		return nil
-	case len(r.files) == mostFiles:
-		return fmt.Errorf("%s: more than %d files", r.root, mostFiles)
+	case len(r.files) == maxFiles:
+		return fmt.Errorf("%s: more than %d files", r.root, maxFiles)
 	}
-	text, err := regularfile.Read(path, mostBytes)
+	text, err := regularfile.Read(path, maxBytes)
 	if isGone(path, err) {
 		return nil
 	}

@@ -31,7 +31,7 @@ func (w *overlayWatch) begin() error {
 }
 
 func readOverlay(path string) (*config.Overlay, []byte, error) {
-	text, err := regularfile.Read(path, config.MostOverlayBytes)
+	text, err := regularfile.Read(path, config.MaxOverlayBytes)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -45,7 +45,7 @@ func (w *overlayWatch) again() {
 	s := w.server
 	overlay, text, err := readOverlay(s.settings.Overlay)
 	if err != nil && text == nil {
-		w.tell(err)
+		w.logOnce(err)
 		return
 	}
 	settled := bytes.Equal(text, w.seen)
@@ -54,7 +54,7 @@ func (w *overlayWatch) again() {
 		return
 	}
 	if err != nil {
-		w.tell(err)
+		w.logOnce(err)
 		return
 	}
 	w.failed = ""
@@ -77,8 +77,8 @@ func (w *overlayWatch) again() {
 	s.log.Info("the overlay is in force", "file", s.settings.Overlay)
 }
 
-// tell logs an error of the file, and does not repeat it while it stays the same.
-func (w *overlayWatch) tell(err error) {
+// logOnce logs an error of the file, and does not repeat it while it stays the same.
+func (w *overlayWatch) logOnce(err error) {
 	if w.failed == err.Error() {
 		return
 	}

@@ -518,7 +518,7 @@ func (s *Server) Close() {
 			ending.Go(func() {
 				chargeRest(limiter, endWithin+lostWithin-time.Since(began))
 				if err := limiter.Close(); err != nil {
-					s.log.Warn("ending", "error", err)
+					s.log.Warn("closing a limiter", "error", err)
 				}
 			})
 		}

@@ -251,11 +251,11 @@ func TestFilesThatChangeAllTheTime(t *testing.T) {
 	defer server.Close()
 	w := watch{server: server}
 	w.begin()
-	for look := 1; look <= 2*mostMoving; look++ {
+	for look := 1; look <= 2*maxMoving; look++ {
 		must(t, os.WriteFile(filepath.Join(root, "config", "f0.yaml"), fmt.Appendf(nil, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: year, requests_per_unit: %d}}]", look), 0o600))
 		w.again()
 		inForce := server.service.Config().Limits()[0].RequestsPerUnit()
-		if want := int64(look); look >= mostMoving && inForce != want {
+		if want := int64(look); look >= maxMoving && inForce != want {
 			t.Errorf("look %d: %d is in force", look, inForce)
 		}
 	}
@@ -813,7 +813,7 @@ func TestClientThatNeverReads(t *testing.T) {
 	body, err := protoMessage(asking("shop many=a"))
 	must(t, err)
 	refused := false
-	for stream := uint32(1); stream < 2*(transport.MostStreams+500); stream += 2 {
+	for stream := uint32(1); stream < 2*(transport.MaxStreams+500); stream += 2 {
 		block.Reset()
 		for _, field := range []hpack.HeaderField{
 			{Name: ":method", Value: "POST"}, {Name: ":scheme", Value: "http"}, {Name: ":authority", Value: "x"},
@@ -834,7 +834,7 @@ func TestClientThatNeverReads(t *testing.T) {
 	}
 	expect(t, server.client(t), asking("shop user=a"), "OK: OK 4")
 	// The only frames that the server can send are those that open or reset streams. It refuses all calls beyond
-	// MostStreams.
+	// MaxStreams.
 	must(t, conn.SetReadDeadline(time.Now().Add(30*time.Second)))
 	for streams := 0; streams < 500 && !refused; {
 		frame, err := framer.ReadFrame()
@@ -845,7 +845,7 @@ func TestClientThatNeverReads(t *testing.T) {
 			streams++
 		}
 	}
-	if n := server.stats.TotalRequests.Load(); n > transport.MostStreams+1 {
+	if n := server.stats.TotalRequests.Load(); n > transport.MaxStreams+1 {
 		t.Errorf("%d decisions", n)
 	}
 }

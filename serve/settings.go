@@ -63,7 +63,7 @@ type Settings struct {
 	PerSecondRedis RedisSettings
 	Prefix         string
 	Deadline       time.Duration // of a decision
-	FleetSize      int           // instances to assume until Redis has told their number; 0: the library's default
+	FleetSize      int           // instances to assume until Redis has reported their number; 0: the library's default
 	FleetFile      string        // file that keeps the fleet's size for starts without Redis; "": none
 
 	NearLimit                                 float32
@@ -134,7 +134,7 @@ func FromEnvironment(environ []string) (s Settings, warnings []string, err error
 		PerSecond:         e.truth("REDIS_PERSECOND", false),
 		Prefix:            e.prefix(),
 		Deadline:          e.duration("TIERLIMIT_DEADLINE", defaultDeadline),
-		FleetSize:         e.number("TIERLIMIT_FLEET_SIZE", 0, 1, mostInstances),
+		FleetSize:         e.number("TIERLIMIT_FLEET_SIZE", 0, 1, maxInstances),
 		FleetFile:         e.text("TIERLIMIT_FLEET_FILE", ""),
 		NearLimit:         e.nearLimit(),
 		ShadowMode:        e.truth("SHADOW_MODE", false),
@@ -240,8 +240,8 @@ func isHeader(text, others string) bool {
 	})
 }
 
-// mostInstances is the largest fleet size that a limiter accepts, see [tiered.FleetSize].
-const mostInstances = 1_000_000
+// maxInstances is the largest fleet size that a limiter accepts, see [tiered.FleetSize].
+const maxInstances = 1_000_000
 
 // environment reads variables. An empty variable counts as not set, except for hosts.
 //

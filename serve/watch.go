@@ -18,8 +18,8 @@ type watch struct {
 	moving int           // consecutive looks that each saw other files than the one before
 }
 
-// mostMoving is the number of looks after which files that keep changing are loaded as they are.
-const mostMoving = 5
+// maxMoving is the number of looks after which files that keep changing are loaded as they are.
+const maxMoving = 5
 
 // begin reads the files for the first time.
 func (w *watch) begin() {
@@ -44,7 +44,7 @@ func (s *Server) lookAgain(ctx context.Context, look func()) {
 }
 
 // again loads changed files once two consecutive looks have seen the same content, because a writer may not be done.
-// If files keep changing, again loads them after mostMoving looks.
+// If files keep changing, again loads them after maxMoving looks.
 func (w *watch) again() {
 	files, ok := w.look()
 	if !ok {
@@ -53,7 +53,7 @@ func (w *watch) again() {
 	if w.moving++; same(files, w.seen) {
 		w.moving = 0
 	}
-	settled := w.moving == 0 || w.moving >= mostMoving
+	settled := w.moving == 0 || w.moving >= maxMoving
 	w.seen = files
 	if settled && (!w.tried || !same(files, w.loaded)) {
 		w.load()

@@ -143,7 +143,7 @@ type subscription struct {
 	server    *Server
 	version   string    // of the configuration in force
 	refusal   error     // why the last configuration was refused, nil if it is in force
-	refusedAt time.Time // when the control plane was last told of a refusal
+	refusedAt time.Time // when the last refusal was sent to the control plane
 	logged    string    // the last refusal that was logged
 }
 
@@ -189,7 +189,7 @@ func (s *subscription) follow(ctx context.Context) (received bool, err error) {
 		fields[name] = structpb.NewStringValue(value)
 	}
 	node := &corev3.Node{Id: x.NodeID, Metadata: &structpb.Struct{Fields: fields}}
-	// The first request does not tell the version in force, so that the control plane sends what it has. Some, such as
+	// The first request does not have the version in force, so that the control plane sends what it has. Some, such as
 	// Envoy Gateway, count versions from 1 again when they restart. Told that version 1 is in force, they would take
 	// their own, other version 1 for received.
 	if err := stream.Send(&discoveryv3.DiscoveryRequest{Node: node, TypeUrl: xdsconfig.TypeURL}); err != nil {
@@ -219,7 +219,7 @@ func (s *subscription) follow(ctx context.Context) (received bool, err error) {
 	}
 }
 
-// refuse logs a refusal, unless it is the one that was logged last, and waits until the control plane may be told.
+// refuse logs a refusal, unless it is the one that was logged last, and waits until it may be sent to the control plane.
 // Many control planes, such as Envoy Gateway, answer a refusal at once with the same configuration, because it is not
 // the version in force. Without the wait, both sides would be busy with thousands of refusals a second.
 func (s *subscription) refuse(ctx context.Context, version string, why error) error {

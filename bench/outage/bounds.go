@@ -14,8 +14,8 @@ var most = map[string]bound{
 	"kill":                           {1.10, 1.40},
 	"partition":                      {1.10, 1.40},
 	"slow":                           {1.25, 1.40},
-	"one-cut-off":                    {1 + 0.15 + 0.05, 1.50},             // 1 + that instance's share, and units measured late
-	"most-cut-off":                   {1 + mostCutOff*16/15 + 0.15, 2.60}, // offered 12 times the limit: more is late
+	"one-cut-off":                    {1 + 0.15 + 0.05, 1.50},            // 1 + that instance's share, and units measured late
+	"most-cut-off":                   {1 + maxCutOff*16/15 + 0.15, 2.60}, // offered 12 times the limit: more is late
 	"cut-off-in-turn":                {1 + cutOffInTurn*16/15 + 0.15, 3.00},
 	"flapping":                       {1.30, 1.60},
 	"rolling-restart":                {1.25, 1.55},
@@ -36,7 +36,7 @@ const movedMost = (2-1.0/4)*16/15 + 0.02
 // Sums of the shares of the cut-off instances in the scenarios most-cut-off and cut-off-in-turn. In the latter, the
 // others use up the limit each time.
 const (
-	mostCutOff   = 3.0 / 4
+	maxCutOff    = 3.0 / 4
 	cutOffInTurn = 1.0/4 + 1.0/3 + 1.0/2
 )
 

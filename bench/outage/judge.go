@@ -17,7 +17,7 @@ func judgeCutOff(f *fleet, calls []call) {
 
 func judgeMostCutOff(f *fleet, calls []call) {
 	judgeMost(f, calls)
-	f.note("bound: 1 + the shares of the instances that are cut off, %.2f", mostCutOff)
+	f.note("bound: 1 + the shares of the instances that are cut off, %.2f", maxCutOff)
 }
 
 func judgeCutOffInTurn(f *fleet, calls []call) {

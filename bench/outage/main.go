@@ -53,7 +53,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		}
 		r.Outcomes = append(r.Outcomes, o)
 	}
-	// The scenarios take a quarter of an hour. What was played is told even if one fails, or if a file cannot be written.
+	// The scenarios take a quarter of an hour. The results so far are reported even if one fails, or if a file cannot be written.
 	err = errors.Join(err, r.print(stdout), r.writeFiles(s))
 	if !r.met() {
 		err = errors.Join(err, errNotMet)

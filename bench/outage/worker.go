@@ -136,7 +136,7 @@ func work(stdin io.Reader, stdout io.Writer) error {
 	w.flying.Wait()
 	w.final.Calls = w.calls.Load()
 	w.final.HeapAfter = heap()
-	_ = w.limiter.Close() // the error is that the fleet could not be told, as while Redis is lost
+	_ = w.limiter.Close() // the error is that the instance could not leave the fleet, as while Redis is lost
 	if err := w.log.Flush(); err != nil {
 		return err
 	}

@@ -77,7 +77,7 @@ func (p *proxy) complete(w http.ResponseWriter, r *http.Request) {
 	tenant := r.Header.Get("X-Tenant") // stands for your own authentication
 	organisation, _, found := strings.Cut(tenant, "/")
 	if !found || organisation == "" {
-		http.Error(w, "who are you? X-Tenant: organisation/tenant", http.StatusUnauthorized)
+		http.Error(w, "no valid tenant: send the header X-Tenant: organisation/tenant", http.StatusUnauthorized)
 		return
 	}
 	prompt, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 1<<16))

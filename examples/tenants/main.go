@@ -78,7 +78,7 @@ func authenticated(next http.Handler) http.Handler {
 		tenant, _, ok := r.BasicAuth()
 		if !ok {
 			w.Header().Set("WWW-Authenticate", "Basic")
-			http.Error(w, "who are you?", http.StatusUnauthorized)
+			http.Error(w, "no user name: send one with HTTP basic authentication", http.StatusUnauthorized)
 			return
 		}
 		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), tenantKey{}, tenant)))

@@ -24,20 +24,20 @@ type Metric struct {
 	Kind       Kind
 	Labels     []string
 
-	// Read calls tell for each value, with a value for each label. It is nil for a histogram.
-	Read func(s *tiered.Stats, tell Tell)
+	// Read calls emit for each value, with a value for each label. It is nil for a histogram.
+	Read func(s *tiered.Stats, emit Emit)
 	// Histogram returns a histogram, which has no labels. It is nil for other kinds.
 	Histogram func(s *tiered.Stats) *tiered.Histogram
 }
 
-// Tell takes a value and the values of its labels.
-type Tell func(value float64, labels ...string)
+// Emit takes a value and the values of its labels.
+type Emit func(value float64, labels ...string)
 
 var states = []tiered.State{tiered.Healthy, tiered.Outage, tiered.Settling}
 
 // counter returns a counter without labels.
 func counter(name, help string, value func(*tiered.Stats) float64) Metric {
-	return Metric{Name: name, Help: help, Read: func(s *tiered.Stats, tell Tell) { tell(value(s)) }}
+	return Metric{Name: name, Help: help, Read: func(s *tiered.Stats, emit Emit) { emit(value(s)) }}
 }
 
 // gauge returns a gauge without labels.
@@ -60,12 +60,12 @@ func All() []Metric {
 			Name:   "tierlimit_decision_errors_total",
 			Help:   "Calls that ended with an error instead of a decision, by rule and reason (invalid, cancelled, closed, other).",
 			Labels: []string{"rule", "reason"},
-			Read: func(s *tiered.Stats, tell Tell) {
+			Read: func(s *tiered.Stats, emit Emit) {
 				for _, r := range s.Rules {
-					tell(float64(r.Errors.Invalid), r.Name, "invalid")
-					tell(float64(r.Errors.Cancelled), r.Name, "cancelled")
-					tell(float64(r.Errors.Closed), r.Name, "closed")
-					tell(float64(r.Errors.Other), r.Name, "other")
+					emit(float64(r.Errors.Invalid), r.Name, "invalid")
+					emit(float64(r.Errors.Cancelled), r.Name, "cancelled")
+					emit(float64(r.Errors.Closed), r.Name, "closed")
+					emit(float64(r.Errors.Other), r.Name, "other")
 				}
 			},
 		},
@@ -73,10 +73,10 @@ func All() []Metric {
 			Name:   "tierlimit_missed_decisions_total",
 			Help:   "Decisions that Redis should have made and did not, although it was not lost, by reason (no_room: more were waiting than it could have made in time; not_in_time: no answer before the deadline, or an error; own_time: no answer within the time that the program gave the call).",
 			Labels: []string{"reason"},
-			Read: func(s *tiered.Stats, tell Tell) {
-				tell(float64(s.Missed.NoRoom), "no_room")
-				tell(float64(s.Missed.NotInTime), "not_in_time")
-				tell(float64(s.Missed.OwnTime), "own_time")
+			Read: func(s *tiered.Stats, emit Emit) {
+				emit(float64(s.Missed.NoRoom), "no_room")
+				emit(float64(s.Missed.NotInTime), "not_in_time")
+				emit(float64(s.Missed.OwnTime), "own_time")
 			},
 		},
 		{
@@ -95,9 +95,9 @@ func All() []Metric {
 			Name:   "tierlimit_redis_errors_total",
 			Help:   "Failed trips to Redis, by kind of failure.",
 			Labels: []string{"kind"},
-			Read: func(s *tiered.Stats, tell Tell) {
+			Read: func(s *tiered.Stats, emit Emit) {
 				for kind, n := range s.Trips.Errors {
-					tell(float64(n), kind)
+					emit(float64(n), kind)
 				}
 			},
 		},
@@ -105,12 +105,12 @@ func All() []Metric {
 			Name: "tierlimit_breaker_state",
 			Help: "Circuit breaker: 0 closed, 1 half-open, 2 open; on a Cluster, the highest value of all masters.",
 			Kind: Gauge,
-			Read: func(s *tiered.Stats, tell Tell) {
+			Read: func(s *tiered.Stats, emit Emit) {
 				highest := tiered.BreakerClosed
 				for _, shard := range s.Shards {
 					highest = max(highest, shard.Breaker)
 				}
-				tell(float64(highest))
+				emit(float64(highest))
 			},
 		},
 		counter("tierlimit_breaker_opened_total", "How often the circuit breaker opened, even if for less than a scrape interval.",
@@ -121,9 +121,9 @@ func All() []Metric {
 			Name:   "tierlimit_state_seconds_total",
 			Help:   "Seconds spent in each state (healthy, outage, settling); on a Cluster, in the worst state of all masters.",
 			Labels: []string{"state"},
-			Read: func(s *tiered.Stats, tell Tell) {
+			Read: func(s *tiered.Stats, emit Emit) {
 				for _, state := range states {
-					tell(s.TimeInState[state].Seconds(), state.String())
+					emit(s.TimeInState[state].Seconds(), state.String())
 				}
 			},
 		},
@@ -132,7 +132,7 @@ func All() []Metric {
 			Help:   "Masters of a Cluster by state (healthy, outage, settling); a single node counts as one.",
 			Kind:   Gauge,
 			Labels: []string{"state"},
-			Read: func(s *tiered.Stats, tell Tell) {
+			Read: func(s *tiered.Stats, emit Emit) {
 				for _, state := range states {
 					shards := 0
 					for _, shard := range s.Shards {
@@ -140,7 +140,7 @@ func All() []Metric {
 							shards++
 						}
 					}
-					tell(float64(shards), state.String())
+					emit(float64(shards), state.String())
 				}
 			},
 		},
@@ -172,18 +172,18 @@ func All() []Metric {
 			func(s *tiered.Stats) float64 { return float64(s.Holds.Lost) }),
 		gauge("tierlimit_held_units", "Units of concurrency limits that this process holds.",
 			func(s *tiered.Stats) float64 { return float64(s.Slots.Units) }),
-		counter("tierlimit_lost_slots_total", "Slots that were lost before they were released: Redis could not be told in time that this process is alive.",
+		counter("tierlimit_lost_slots_total", "Slots that were lost before they were released: they could not be renewed in time.",
 			func(s *tiered.Stats) float64 { return float64(s.Slots.Lost) }),
 		{
 			Name:   "tierlimit_shadow_decisions_total",
 			Help:   "Decisions of sampled keys, compared with those of the exact log, by rule and result (agreed, wrongly_allowed, wrongly_denied).",
 			Labels: []string{"rule", "result"},
-			Read: func(s *tiered.Stats, tell Tell) {
+			Read: func(s *tiered.Stats, emit Emit) {
 				for _, r := range s.Rules {
 					if r.Shadow != nil {
-						tell(float64(r.Shadow.Agreed), r.Name, "agreed")
-						tell(float64(r.Shadow.WronglyAllowed), r.Name, "wrongly_allowed")
-						tell(float64(r.Shadow.WronglyDenied), r.Name, "wrongly_denied")
+						emit(float64(r.Shadow.Agreed), r.Name, "agreed")
+						emit(float64(r.Shadow.WronglyAllowed), r.Name, "wrongly_allowed")
+						emit(float64(r.Shadow.WronglyDenied), r.Name, "wrongly_denied")
 					}
 				}
 			},
@@ -192,11 +192,11 @@ func All() []Metric {
 			Name:   "tierlimit_shadow_left_out_total",
 			Help:   "Comparisons with the exact log that were not made, by rule and reason (queue_full, error).",
 			Labels: []string{"rule", "reason"},
-			Read: func(s *tiered.Stats, tell Tell) {
+			Read: func(s *tiered.Stats, emit Emit) {
 				for _, r := range s.Rules {
 					if r.Shadow != nil {
-						tell(float64(r.Shadow.LeftOutQueueFull), r.Name, "queue_full")
-						tell(float64(r.Shadow.LeftOutError), r.Name, "error")
+						emit(float64(r.Shadow.LeftOutQueueFull), r.Name, "queue_full")
+						emit(float64(r.Shadow.LeftOutError), r.Name, "error")
 					}
 				}
 			},
@@ -205,35 +205,35 @@ func All() []Metric {
 			Name:   "tierlimit_rules_file_loads_total",
 			Help:   "Loads of the rules file, by result (ok, failed).",
 			Labels: []string{"result"},
-			Read: ofSources(func(s []tiered.SourceStats, tell Tell) {
+			Read: ofSources(func(s []tiered.SourceStats, emit Emit) {
 				var loads, failures uint64
 				for _, source := range s {
 					loads += source.Loads
 					failures += source.Failures
 				}
-				tell(float64(loads), "ok")
-				tell(float64(failures), "failed")
+				emit(float64(loads), "ok")
+				emit(float64(failures), "failed")
 			}),
 		},
 		{
 			Name: "tierlimit_rules_file_last_load_successful",
 			Help: "1 if the rules file, as it was last read, is in force; 0 if it could not be loaded.",
 			Kind: Gauge,
-			Read: ofSources(func(s []tiered.SourceStats, tell Tell) {
+			Read: ofSources(func(s []tiered.SourceStats, emit Emit) {
 				all := 1.0
 				for _, source := range s {
 					if !source.InForce {
 						all = 0
 					}
 				}
-				tell(all)
+				emit(all)
 			}),
 		},
 		{
 			Name: "tierlimit_rules_file_last_success_timestamp_seconds",
 			Help: "When the rules in force were loaded, in seconds since 1970.",
 			Kind: Gauge,
-			Read: ofSources(func(s []tiered.SourceStats, tell Tell) {
+			Read: ofSources(func(s []tiered.SourceStats, emit Emit) {
 				oldest := s[0].LastSuccess
 				for _, source := range s {
 					if source.LastSuccess.Before(oldest) {
@@ -241,35 +241,35 @@ func All() []Metric {
 					}
 				}
 				if oldest.IsZero() {
-					tell(0)
+					emit(0)
 					return
 				}
-				tell(float64(oldest.UnixNano()) / 1e9)
+				emit(float64(oldest.UnixNano()) / 1e9)
 			}),
 		},
 	}
 }
 
-func decisions(s *tiered.Stats, tell Tell) {
+func decisions(s *tiered.Stats, emit Emit) {
 	for _, r := range s.Rules {
 		for _, t := range r.Decisions {
-			tell(float64(t.Denied), r.Name, t.Tier.String(), "denied")
-			tell(float64(t.Allowed), r.Name, t.Tier.String(), "allowed")
-			tell(float64(t.HeldBack), r.Name, t.Tier.String(), "held_back")
+			emit(float64(t.Denied), r.Name, t.Tier.String(), "denied")
+			emit(float64(t.Allowed), r.Name, t.Tier.String(), "allowed")
+			emit(float64(t.HeldBack), r.Name, t.Tier.String(), "held_back")
 		}
 		for _, t := range r.DryRun { // never held back, because dry-run rules are asked after the others have granted
-			tell(float64(t.Denied), r.Name, t.Tier.String(), "would_deny")
-			tell(float64(t.Allowed), r.Name, t.Tier.String(), "would_allow")
+			emit(float64(t.Denied), r.Name, t.Tier.String(), "would_deny")
+			emit(float64(t.Allowed), r.Name, t.Tier.String(), "would_allow")
 		}
 	}
 }
 
 // ofSources returns a Read that reports no values if no rules come from files. Several files are reported
 // together.
-func ofSources(read func(s []tiered.SourceStats, tell Tell)) func(*tiered.Stats, Tell) {
-	return func(s *tiered.Stats, tell Tell) {
+func ofSources(read func(s []tiered.SourceStats, emit Emit)) func(*tiered.Stats, Emit) {
+	return func(s *tiered.Stats, emit Emit) {
 		if len(s.Sources) > 0 {
-			read(s.Sources, tell)
+			read(s.Sources, emit)
 		}
 	}
 }

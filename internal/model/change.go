@@ -14,7 +14,7 @@ func (k *key) current() tally {
 	if !k.clock.used {
 		return fresh
 	}
-	most := mostLimits * quota
+	most := maxLimits * quota
 	switch old := k.units.(type) {
 	case *slidingLog:
 		if log, ok := fresh.(*slidingLog); ok && log.zset == old.zset {

@@ -23,8 +23,8 @@ type Holder struct {
 	Quota, TTL int64
 }
 
-// mostLines is the largest number of holders of a key.
-const mostLines = 1000
+// maxLines is the largest number of holders of a key.
+const maxLines = 1000
 
 // alive returns the lines that count at t.
 func (s *Slots) alive(t int64) (alive []line) {
@@ -51,7 +51,7 @@ func (h Holder) free(lines []line) int64 {
 	for _, l := range lines {
 		held += l.units
 	}
-	if find(lines, h.Name) < 0 && len(lines) >= mostLines {
+	if find(lines, h.Name) < 0 && len(lines) >= maxLines {
 		return 0
 	}
 	return max(0, h.Quota-held)
@@ -89,7 +89,7 @@ func (s *Slots) acquire(now int64, h Holder, needed, units int64) Outcome {
 			out.NextAfter = h.wait(lines, t, 1)
 		}
 	}
-	return told(out, t, h, lines)
+	return withSlotState(out, t, h, lines)
 }
 
 // wait returns the smallest w such that the units are free at t+w, if no holder is heard of again.
@@ -128,7 +128,7 @@ func (s *Slots) store(lines []line) {
 	}
 }
 
-func told(out Outcome, t int64, h Holder, lines []line) Outcome {
+func withSlotState(out Outcome, t int64, h Holder, lines []line) Outcome {
 	out.Remaining = h.free(lines)
 	for _, l := range lines {
 		out.ResetAfter = max(out.ResetAfter, l.till-t)
@@ -150,7 +150,7 @@ func (s *Slots) Release(now int64, h Holder, units int64) Outcome {
 			out.Stamp = now // the key is as if it had never been used
 		}
 	}
-	return told(out, t, h, lines)
+	return withSlotState(out, t, h, lines)
 }
 
 // Renew records that h is alive; Granted is the number of its units.
@@ -172,12 +172,12 @@ func (s *Slots) State(now int64, h Holder, units int64) Outcome {
 	if i >= 0 {
 		out.Granted = lines[i].units
 	}
-	if (units > 0 || i >= 0) && (i >= 0 || len(lines) < mostLines) {
+	if (units > 0 || i >= 0) && (i >= 0 || len(lines) < maxLines) {
 		if lines = s.set(t, lines, h, units); len(lines) == 0 {
 			out.Stamp = now // the key is as if it had never been used
 		}
 	}
-	return told(out, t, h, lines)
+	return withSlotState(out, t, h, lines)
 }
 
 // Forget makes the key as if it had never been used.

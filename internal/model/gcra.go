@@ -99,8 +99,8 @@ func (g *gcra) under(newest, quota, window, burst int64) *gcra {
 	}
 	debt := new(big.Rat).Quo(g.ahead(newest), g.interval)
 	debt.Mul(debt, c.interval)
-	if debt.Cmp(rat(mostDebt)) >= 0 {
-		debt = rat(mostDebt)
+	if debt.Cmp(rat(maxDebt)) >= 0 {
+		debt = rat(maxDebt)
 	} else {
 		whole := floor(debt)
 		part := new(big.Rat).Sub(debt, rat(whole))
@@ -112,8 +112,8 @@ func (g *gcra) under(newest, quota, window, burst int64) *gcra {
 	return c
 }
 
-// mostDebt is the largest debt, in µs, after a change of limits.
-const mostDebt = 4 * int64(limit.MaxWindow/time.Microsecond)
+// maxDebt is the largest debt, in µs, after a change of limits.
+const maxDebt = 4 * int64(limit.MaxWindow/time.Microsecond)
 
 // past returns the fullest past that the arrival time allows. Each unit moved the arrival time by at least an
 // interval. So the j-th newest unit came at least j intervals before the arrival time, and not after the newest

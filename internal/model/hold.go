@@ -25,10 +25,10 @@ func (h *hold) isDue(t int64) bool {
 
 const (
 	// longestHold is the longest time that a hold lasts without being extended. lateHold is how long after its end
-	// it may be settled. mostHolds is the largest number of holds of a key.
+	// it may be settled. maxHolds is the largest number of holds of a key.
 	longestHold = 86_400_000_000
 	lateHold    = 600_000_000
-	mostHolds   = 1000
+	maxHolds    = 1000
 )
 
 func (k *key) GiveBack(now int64) {
@@ -81,10 +81,10 @@ func (k *key) give(units tally) {
 
 func (k *key) Hold(now, cost int64, upTo bool, terms HoldTerms) Outcome {
 	t := k.clock.read(now)
-	if len(k.holds) >= mostHolds || slices.ContainsFunc(k.holds, func(h hold) bool { return h.isDue(t) }) {
-		k.endHolds(t, len(k.holds) >= mostHolds)
+	if len(k.holds) >= maxHolds || slices.ContainsFunc(k.holds, func(h hold) bool { return h.isDue(t) }) {
+		k.endHolds(t, len(k.holds) >= maxHolds)
 	}
-	if len(k.holds) >= mostHolds {
+	if len(k.holds) >= maxHolds {
 		out := k.Peek(now, 1)
 		first := slices.MinFunc(k.holds, func(a, b hold) int { return int(a.ends - b.ends) }).ends
 		out.Allowed, out.NextAfter = false, 0
@@ -122,7 +122,7 @@ func (k *key) Settle(now, used int64, id uint64) Outcome {
 			k.charged(units, t)
 		}
 	}
-	return k.tell(now, out)
+	return k.withState(now, out)
 }
 
 func (k *key) Extend(now int64, terms HoldTerms) Outcome {
@@ -134,11 +134,11 @@ func (k *key) Extend(now int64, terms HoldTerms) Outcome {
 		h.ends, h.givesBack = max(h.ends, t+terms.Life), terms.GivesBack
 		out.Allowed, out.Life = true, min(h.ends-t, longestHold)
 	}
-	return k.tell(now, out)
+	return k.withState(now, out)
 }
 
-// tell adds the state of the key to an outcome.
-func (k *key) tell(now int64, out Outcome) Outcome {
+// withState adds the state of the key to an outcome.
+func (k *key) withState(now int64, out Outcome) Outcome {
 	t := k.clock.read(now)
 	units := k.current()
 	out.Stamp, out.Remaining, out.ResetAfter = t, units.free(t), units.reset(t)

@@ -13,9 +13,9 @@ type lease struct {
 }
 
 const (
-	// longestLease is the longest time that a lease can last. mostLeases is the largest number of leases of a key.
+	// longestLease is the longest time that a lease can last. maxLeases is the largest number of leases of a key.
 	longestLease = 1_000_000
-	mostLeases   = 64
+	maxLeases    = 64
 )
 
 func (k *key) Lease(now, wanted int64, terms Terms) Outcome {
@@ -42,7 +42,7 @@ func (k *key) Lease(now, wanted int64, terms Terms) Outcome {
 	share := (max(0, terms.Most-out) + 1) / 2
 	spare := max(0, units.free(t)-terms.Reserve) / 2
 	granted := min(wanted, share, spare)
-	if granted > 0 && len(others) < mostLeases {
+	if granted > 0 && len(others) < maxLeases {
 		outcome.Granted, outcome.Life = granted, terms.Life
 		if f, ok := units.(*fixedWindow); ok {
 			outcome.Life = min(outcome.Life, f.untilEnd(t))
@@ -56,5 +56,5 @@ func (k *key) Lease(now, wanted int64, terms Terms) Outcome {
 	if changed {
 		k.leases = others
 	}
-	return k.tell(now, outcome)
+	return k.withState(now, outcome)
 }

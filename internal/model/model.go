@@ -160,11 +160,11 @@ func newTally(a limit.Algorithm, l limit.Limit) (tally, error) {
 	return nil, fmt.Errorf("%w: there is no model of %q", limit.ErrInvalidAlgorithm, a)
 }
 
-// mostLimits is the largest multiple of a limit to which charges of the past may fill a key.
-const mostLimits = 4
+// maxLimits is the largest multiple of a limit to which charges of the past may fill a key.
+const maxLimits = 4
 
 // room returns how many units of the past may be added to the units held.
-func room(quota, held int64) int64 { return max(0, mostLimits*quota-held) }
+func room(quota, held int64) int64 { return max(0, maxLimits*quota-held) }
 
 // key combines a tally with the key's own clock. This part is the same for all algorithms.
 type key struct {
@@ -222,7 +222,7 @@ func (k *key) Refund(now, stamp, charged, amount int64) Outcome {
 	if changed {
 		k.give(units)
 	}
-	return k.tell(now, out)
+	return k.withState(now, out)
 }
 
 func (k *key) Charge(now int64, marker string, sequence int64, past []Past) Outcome {
@@ -237,7 +237,7 @@ func (k *key) Charge(now int64, marker string, sequence int64, past []Past) Outc
 			k.charged(units, t)
 		}
 	}
-	return k.tell(now, out)
+	return k.withState(now, out)
 }
 
 // charged stores the units after a charge at t.

@@ -53,7 +53,7 @@ func TestLaws1And11RulesSideBySide(t *testing.T) {
 		s := sideBySide{most: 80}
 		for i := range rules {
 			rules[i] = subject{limit.Per(rapid.Int64Range(5, 20).Draw(t, "quota"), time.Second), rapid.SampledFrom(exact).Draw(t, "algorithm")}
-			s.most = min(s.most, mostLimits*rules[i].l.Quota())
+			s.most = min(s.most, maxLimits*rules[i].l.Quota())
 		}
 		s.m, s.now = rules[0].start(t), drawNow(t, rules[0])
 		for range rapid.IntRange(1, 60).Draw(t, "operations") {

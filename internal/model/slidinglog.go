@@ -70,7 +70,7 @@ func (l *slidingLog) chargePast(t int64, past []Past) (charged int64, changed bo
 	if charged == 0 {
 		return 0, false
 	}
-	l.keep = max(l.keep, min(l.largest(), mostLimits*l.quota, live+charged))
+	l.keep = max(l.keep, min(l.largest(), maxLimits*l.quota, live+charged))
 	slices.SortStableFunc(l.entries, func(a, b logEntry) int { return cmp.Compare(a.stamp, b.stamp) })
 	l.forget(t)
 	return charged, true

@@ -12,14 +12,14 @@ import (
 // Intervals of 20 ms and 50 ms take no less processor time.
 const guardEvery = 10 * time.Millisecond
 
-// guard is a timer that runs while waits end often and the scheduler is not told of their ends. It keeps the monitor
+// guard is a timer that runs while waits end often and the scheduler is not notified of their ends. It keeps the monitor
 // thread, which sleeps until the process's next timer, from sleeping for long. It stops by itself if no such wait
-// has ended for a while. For waits that end rarely it is not started, and the scheduler is told of each: waking up
+// has ended for a while. For waits that end rarely it is not started, and the scheduler is notified of each: waking up
 // for the timer costs as much.
 type guard struct {
-	timer *time.Timer
-	state atomic.Uint32
-	told  atomic.Int64 // when the scheduler was last told of the end of a wait, since epoch
+	timer      *time.Timer
+	state      atomic.Uint32
+	notifiedAt atomic.Int64 // when the scheduler was last notified of the end of a wait, since epoch
 }
 
 // epoch is a time before any wait.
@@ -40,12 +40,12 @@ func newGuard() *guard {
 	g := &guard{}
 	g.timer = time.AfterFunc(math.MaxInt64, g.fire)
 	g.timer.Stop()
-	g.told.Store(-int64(guardEvery)) // before the process started, no wait ended
+	g.notifiedAt.Store(-int64(guardEvery)) // before the process started, no wait ended
 	return g
 }
 
-// begin is called when a wait has ended. It reports whether the scheduler must be told.
-func (g *guard) begin() (tell bool) {
+// begin is called when a wait has ended. It reports whether the scheduler must be notified.
+func (g *guard) begin() (notify bool) {
 	switch {
 	case g.state.Load() == used, g.state.CompareAndSwap(idle, used):
 		return false
@@ -55,13 +55,13 @@ func (g *guard) begin() (tell bool) {
 		g.timer.Reset(guardEvery) // before the monitor thread goes to sleep again
 		return true
 	}
-	return false // another call has just told the scheduler
+	return false // another call has just notified the scheduler
 }
 
-// isOften reports whether the scheduler was told of the end of another wait shortly before.
+// isOften reports whether the scheduler was notified of the end of another wait shortly before.
 func (g *guard) isOften() bool {
 	now := int64(time.Since(epoch))
-	return now-g.told.Swap(now) < int64(guardEvery)
+	return now-g.notifiedAt.Swap(now) < int64(guardEvery)
 }
 
 // inBubble reports whether it is called in a bubble of testing/synctest. The timer would be set by the bubble's

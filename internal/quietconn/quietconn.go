@@ -1,14 +1,14 @@
 // Package quietconn has network connections whose system calls do not wake up Go's monitor thread, and whose
 // answers are read in time even while all processors are busy.
 //
-// Go tells its scheduler of each system call, because the call may block. If the whole process was idle before,
+// Go notifies its scheduler of each system call, because the call may block. If the whole process was idle before,
 // that wakes up the monitor thread of Go's runtime (sysmon), which finds nothing to do and goes to sleep again:
 // four system calls and two switches between threads. A process with few callers is idle between each question to
 // Redis and its answer. Where many such processes share a few cores, the monitor threads took as much time as the
 // decisions (docs/measurements.md).
 //
 // The system calls of a non-blocking socket do not block: if there is nothing to read, they return an error that
-// says so, and Go's network poller waits. So the scheduler need not be told of them.
+// says so, and Go's network poller waits. So the scheduler need not be notified of them.
 //
 // Where answers come within microseconds, a read polls for a moment before it waits (poll_linux.go), if that is
 // faster on this machine (trial_linux.go). Then the processor need not sleep and be woken up.
@@ -65,7 +65,7 @@ func Dialer(timeout time.Duration, config *tls.Config) func(ctx context.Context,
 }
 
 // forServer returns a configuration with the server's name, taken from the address as package tls does. The server
-// is told its name even if its certificate is not checked.
+// receives its name even if its certificate is not checked.
 func forServer(config *tls.Config, addr string) *tls.Config {
 	if config.ServerName != "" {
 		return config

@@ -80,7 +80,7 @@ func usage(t *testing.T) (u syscall.Rusage) {
 	return u
 }
 
-// The scheduler is told that a wait has ended if none had ended for a while, and is not told of waits that follow
+// The scheduler is notified that a wait has ended if none had ended for a while, and is not notified of waits that follow
 // soon.
 func TestSchedulerIsToldSeldom(t *testing.T) {
 	g := newGuard()
@@ -106,11 +106,11 @@ func TestSchedulerIsToldSeldom(t *testing.T) {
 	g.timer.Stop()
 }
 
-// For waits that end seldom no timer runs, and the scheduler is told of each.
+// For waits that end seldom no timer runs, and the scheduler is notified of each.
 func TestNoTimerForWaitsThatEndSeldom(t *testing.T) {
 	g := newGuard()
 	for range 3 {
-		g.told.Add(-int64(guardEvery)) // so long ago was the last one
+		g.notifiedAt.Add(-int64(guardEvery)) // so long ago was the last one
 		if !g.begin() || g.state.Load() != off {
 			t.Errorf("the scheduler was not told of the wait, or the timer runs (state %d)", g.state.Load())
 		}

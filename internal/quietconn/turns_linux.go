@@ -14,10 +14,10 @@ const (
 	slowWait = time.Millisecond
 	// busyTurn is the duration of a turn of the other goroutines from which on the processors count as busy.
 	busyTurn = 50 * time.Microsecond
-	// At most mostLooking readers look for their answers between turns at the same time, each for at most lookFor.
+	// At most maxLooking readers look for their answers between turns at the same time, each for at most lookFor.
 	// Otherwise a hundred of them would keep the processors busy by themselves, and continue because of that.
-	mostLooking = 16
-	lookFor     = 100 * time.Millisecond
+	maxLooking = 16
+	lookFor    = 100 * time.Millisecond
 )
 
 // looking is the number of readers that look for their answers between the turns of others.
@@ -33,7 +33,7 @@ func (c *conn) read() error {
 	c.reads.began, c.reads.polled = started, false
 	done, err := false, error(nil)
 	if c.reads.last > slowWait {
-		if looking.Add(1) <= mostLooking {
+		if looking.Add(1) <= maxLooking {
 			done, err = c.readBetweenTurns(started.Add(lookFor))
 		}
 		looking.Add(-1)

@@ -64,14 +64,14 @@ type transfer struct {
 // write; it is called again when there may be.
 //
 // MSG_DONTWAIT keeps the call from waiting even if the socket was set to block (for example by [os.File.Fd] of a
-// copy). The scheduler is not told of the call, and if the call waited, the scheduler could not even stop the
+// copy). The scheduler is not notified of the call, and if the call waited, the scheduler could not even stop the
 // world.
 func (t *transfer) attempt(fd uintptr) (done bool) {
-	tell := t.waited && theGuard.begin()
+	notify := t.waited && theGuard.begin()
 	for {
 		var n uintptr
 		var errno syscall.Errno
-		if tell {
+		if notify {
 			n, _, errno = syscall.Syscall6(t.trap, fd, uintptr(unsafe.Pointer(&t.data[0])), uintptr(len(t.data)), syscall.MSG_DONTWAIT, 0, 0)
 		} else {
 			n, _, errno = syscall.RawSyscall6(t.trap, fd, uintptr(unsafe.Pointer(&t.data[0])), uintptr(len(t.data)), syscall.MSG_DONTWAIT, 0, 0)

@@ -11,7 +11,7 @@ import (
 // outgoing connections. Within those ranges the port of a killed server could be given to any client's connection,
 // even to one that is trying to reach that server. Restart would then find the port in use.
 //
-// A node of a Cluster also listens for other nodes, at a port that is busAbove higher. Redis 7 can be told another
+// A node of a Cluster also listens for other nodes, at a port that is busAbove higher. Redis 7 can be given another
 // port, older servers cannot. So the upper half of the range is left to these ports.
 const (
 	firstPort = 12768

@@ -9,7 +9,7 @@ import (
 	"github.com/alicebob/miniredis/v2"
 )
 
-// expiry lets keys expire. miniredis's keys expire only when it is told how much time has passed, and it
+// expiry lets keys expire. miniredis's keys expire only when its FastForward is called, and it
 // then subtracts that time from the life of every key, even of one that was written a moment before. So
 // keys are given the time that will be subtracted too much, and never expire early (law 8).
 type expiry struct {

@@ -26,14 +26,14 @@ func boundGarbage(ctx context.Context) {
 	}
 }
 
-// mostGarbage is how many bytes of garbage may accumulate even if the live heap is smaller.
-const mostGarbage = 128 << 20
+// maxGarbage is how many bytes of garbage may accumulate even if the live heap is smaller.
+const maxGarbage = 128 << 20
 
 // garbagePercent returns how much garbage may accumulate, in percent of the live heap. With a small configuration the
 // live heap is a few MB, and by Go's default, 100, a collection would come every few ms, so up to four times the live
 // heap is allowed. With tens of thousands of limits, that much garbage would be most of the process's memory, and
 // collections are rare in any case.
 func garbagePercent(live uint64) int {
-	percent := mostGarbage * 100 / max(1, live)
+	percent := maxGarbage * 100 / max(1, live)
 	return int(min(max(percent-percent%50, 100), 400))
 }

@@ -120,7 +120,7 @@ func TestSeveralMistakes(t *testing.T) {
 	if !errors.Is(err, limit.ErrInvalidAlgorithm) || !errors.Is(err, ErrInvalid) {
 		t.Error(err)
 	}
-	if lines := strings.Count(err.Error(), "\n") + 1; lines != mostProblems+1 || !strings.Contains(err.Error(), "982 more mistakes are not shown") {
+	if lines := strings.Count(err.Error(), "\n") + 1; lines != maxProblems+1 || !strings.Contains(err.Error(), "982 more mistakes are not shown") {
 		t.Errorf("%d lines: %v", lines, err)
 	}
 	if _, err := Load(t.Context(), []File{{"large.yaml", make([]byte, maxBytes+1)}}, false, nil); !errors.Is(err, ErrInvalid) {

@@ -23,10 +23,10 @@ type overlayEntry struct {
 }
 
 const (
-	// MostOverlayBytes bounds an overlay's file.
-	MostOverlayBytes = 1 << 20
-	// mostOverlayEntries bounds the number of comparisons per limit.
-	mostOverlayEntries = 1_000
+	// MaxOverlayBytes bounds an overlay's file.
+	MaxOverlayBytes = 1 << 20
+	// maxOverlayEntries bounds the number of comparisons per limit.
+	maxOverlayEntries = 1_000
 )
 
 // LoadOverlay reads an overlay. The error wraps [ErrInvalid] and lists up to twenty mistakes, each with its place.
@@ -45,8 +45,8 @@ func LoadOverlay(file File) (*Overlay, error) {
 			o.entries = append(o.entries, p.overlayEntry(element))
 		}
 	})
-	if len(o.entries) > mostOverlayEntries {
-		p.addf(n, "limits has %d entries, must have at most %d", len(o.entries), mostOverlayEntries)
+	if len(o.entries) > maxOverlayEntries {
+		p.addf(n, "limits has %d entries, must have at most %d", len(o.entries), maxOverlayEntries)
 	}
 	if err := p.err(); err != nil {
 		return nil, err
@@ -117,7 +117,7 @@ func (o *Overlay) unused(limits []*Limit) (warnings []string) {
 		used[l.Overlay] = true
 	}
 	for i := range o.entries {
-		if e := &o.entries[i]; !used[e.at] && len(warnings) < mostProblems {
+		if e := &o.entries[i]; !used[e.at] && len(warnings) < maxProblems {
 			warnings = append(warnings, fmt.Sprintf("%v: match %q has no effect: no limit has such a path, or those that do are set by an earlier entry or by their own configuration", e.at, e.match))
 		}
 	}

@@ -108,7 +108,7 @@ func TestBrokenOverlays(t *testing.T) {
 		"window and units":   {"limits: [{match: x, window: 5s, unit_multiplier: 2}]", `:1:29: an entry of limits has both a window`},
 		"second document":    {"limits: []\n---\nlimits: []", `o.yaml:2:1: a second document begins here, an overlay must be a single document`},
 		"broken second":      {"limits: []\n---\nlimits: [", `o.yaml:3:1: the file is not valid YAML`},
-		"too many":           {"limits: [" + strings.Repeat("{match: x, outage: deny}, ", mostOverlayEntries+1) + "]", `:1:1: limits has 1001 entries, must have at most 1000`},
+		"too many":           {"limits: [" + strings.Repeat("{match: x, outage: deny}, ", maxOverlayEntries+1) + "]", `:1:1: limits has 1001 entries, must have at most 1000`},
 	} {
 		_, err := LoadOverlay(File{"o.yaml", []byte(c.text)})
 		if !errors.Is(err, ErrInvalid) || !strings.Contains(err.Error(), c.want) || !strings.HasPrefix(err.Error(), "o.yaml:") {

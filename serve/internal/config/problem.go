@@ -40,8 +40,8 @@ func (p *Problem) Unwrap() []error {
 	return []error{ErrInvalid, p.Err}
 }
 
-// mostProblems is how many mistakes an error lists.
-const mostProblems = 20
+// maxProblems is how many mistakes an error lists.
+const maxProblems = 20
 
 // problems collects the mistakes and warnings of all files.
 type problems struct {
@@ -49,7 +49,7 @@ type problems struct {
 	overlay  bool                // the file is an overlay, which must be a single document
 	merged   map[*yaml.Node]bool // names of fields that come from merged mappings
 	found    []error
-	left     int // problems beyond mostProblems
+	left     int // problems beyond maxProblems
 	warnings []string
 }
 
@@ -64,7 +64,7 @@ func (p *problems) wrap(n *yaml.Node, err error) {
 }
 
 func (p *problems) add(problem *Problem) {
-	if len(p.found) == mostProblems {
+	if len(p.found) == maxProblems {
 		p.left++
 		return
 	}
@@ -72,7 +72,7 @@ func (p *problems) add(problem *Problem) {
 }
 
 func (p *problems) warnf(n *yaml.Node, format string, args ...any) {
-	if len(p.warnings) < mostProblems {
+	if len(p.warnings) < maxProblems {
 		p.warnings = append(p.warnings, p.at(n).String()+": "+fmt.Sprintf(format, args...))
 	}
 }

@@ -65,7 +65,7 @@ func (s *Service) ask(ctx context.Context, all []asked, by time.Time) error {
 		d := &other.decision
 		d.Allowed = false
 		if other.heldBack = d.Remaining >= other.cost(); !other.heldBack && d.RetryAfter == 0 {
-			d.RetryAfter = d.ResetAfter // who only looks is not told when all of the cost would be there
+			d.RetryAfter = d.ResetAfter // a peek does not say when all of the cost would be free
 		}
 	}
 	return nil

@@ -23,7 +23,7 @@ type asked struct {
 	rule      *tiered.Rule // nil: nothing can be granted, or there is no limit
 	window    string       // of a rule whose name does not contain it, see loaded.ruleName
 	key       string
-	hits      uint64 // at most mostHits
+	hits      uint64 // at most maxHits
 	negative  bool   // hits are given back
 	counts    *stats.Limit
 
@@ -35,9 +35,9 @@ type asked struct {
 	remaining, reset int64
 }
 
-// mostHits is larger than any limit. Hits beyond it would change nothing except the counters, which would overflow
+// maxHits is larger than any limit. Hits beyond it would change nothing except the counters, which would overflow
 // and fall.
-const mostHits = 1 << 33
+const maxHits = 1 << 33
 
 // cost returns the units to ask the rule for.
 func (a *asked) cost() int64 { return int64(a.hits) }
@@ -145,7 +145,7 @@ func replace(all []asked) {
 // count.
 func hitsOf(request *ratelimitv3.RateLimitRequest, d *commonv3.RateLimitDescriptor) uint64 {
 	if own := d.GetHitsAddend(); own != nil {
-		return min(own.GetValue(), mostHits)
+		return min(own.GetValue(), maxHits)
 	}
 	return uint64(max(1, request.GetHitsAddend()))
 }

@@ -80,8 +80,8 @@ type override struct {
 	terms  *config.Terms
 }
 
-// mostOverrides is how many rules are kept for limits that requests carry.
-const mostOverrides = 10_000
+// maxOverrides is how many rules are kept for limits that requests carry.
+const maxOverrides = 10_000
 
 // stated has the parts of a configured limit that determine its rule.
 type stated struct {
@@ -149,7 +149,7 @@ func (s *Service) overrideRule(l *loaded, o override) (*tiered.Rule, error) {
 	if err != nil {
 		return nil, fmt.Errorf("a descriptor's own limit: %w", err)
 	}
-	if l.known.Add(1) > mostOverrides {
+	if l.known.Add(1) > maxOverrides {
 		l.known.Add(-1)
 		return rule, nil
 	}

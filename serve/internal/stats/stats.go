@@ -32,9 +32,9 @@ func (l *Limit) each(f func(name string, value uint64)) {
 	f("over_limit_with_local_cache", l.OverLimitWithLocalCache.Load())
 }
 
-// MostDynamic is how many limits are counted whose names contain values of requests, because such values are
+// MaxDynamic is how many limits are counted whose names contain values of requests, because such values are
 // unbounded. Hits of further ones are counted under the name of their descriptor.
-const MostDynamic = 10_000
+const MaxDynamic = 10_000
 
 // longestName is the longest name made from requests that is kept, in bytes. A bound on the number of names alone
 // would not bound the memory.
@@ -44,7 +44,7 @@ const longestName = 500
 type Set struct {
 	RedisError, ServiceError, ConfigLoadSuccess, ConfigLoadError, GlobalShadowMode atomic.Uint64
 	// Degraded counts requests with a descriptor that was decided without Redis. DynamicLeftOut counts hits that are
-	// counted under a descriptor's name for lack of room, see MostDynamic. envoyproxy/ratelimit has neither.
+	// counted under a descriptor's name for lack of room, see MaxDynamic. envoyproxy/ratelimit has neither.
 	Degraded, DynamicLeftOut atomic.Uint64
 	// NotFound counts descriptors of domains that are not configured, see DomainNotFound.
 	NotFound atomic.Uint64
@@ -58,17 +58,17 @@ type Set struct {
 	mu      sync.Mutex        // guards the fields up to domains
 	inForce map[string]bool   // names of the configuration
 	retired []string          // names that the configuration no longer has, oldest first
-	gone    map[series]uint64 // counts of names that are no longer kept (see mostRetired), of sums that have other names
+	gone    map[series]uint64 // counts of names that are no longer kept (see maxRetired), of sums that have other names
 
 	domains      sync.Map // of *atomic.Uint64, by name
 	domainsKnown atomic.Int64
 }
 
-// mostDomains is how many unknown domains are counted by name.
-const mostDomains = 1_000
+// maxDomains is how many unknown domains are counted by name.
+const maxDomains = 1_000
 
 // DomainNotFound counts descriptors of a domain that is not configured. It adds them to the total of all domains and,
-// for up to mostDomains domains, to the domain's own count.
+// for up to maxDomains domains, to the domain's own count.
 func (s *Set) DomainNotFound(domain string, descriptors int) {
 	s.NotFound.Add(uint64(descriptors))
 	if len(domain) > longestName {
@@ -76,7 +76,7 @@ func (s *Set) DomainNotFound(domain string, descriptors int) {
 	}
 	of, known := s.domains.Load(domain)
 	if !known {
-		if s.domainsKnown.Add(1) > mostDomains {
+		if s.domainsKnown.Add(1) > maxDomains {
 			s.domainsKnown.Add(-1)
 			return
 		}
@@ -87,9 +87,9 @@ func (s *Set) DomainNotFound(domain string, descriptors int) {
 	of.(*atomic.Uint64).Add(uint64(descriptors))
 }
 
-// mostRetired is how many names are kept that the configuration no longer has. Their last counts can still be read,
+// maxRetired is how many names are kept that the configuration no longer has. Their last counts can still be read,
 // and counting continues if the configuration has them again. When there are more, the oldest are forgotten.
-const mostRetired = 10_000
+const maxRetired = 10_000
 
 // InForce sets which limits the configuration in force has.
 func (s *Set) InForce(limits []*Limit) {
@@ -103,10 +103,10 @@ func (s *Set) InForce(limits []*Limit) {
 	}
 	s.retired = slices.DeleteFunc(s.retired, func(name string) bool { return s.inForce[name] })
 	s.retired = append(s.retired, slices.Sorted(maps.Keys(before))...)
-	if len(s.retired) <= mostRetired {
+	if len(s.retired) <= maxRetired {
 		return
 	}
-	for len(s.retired) > mostRetired {
+	for len(s.retired) > maxRetired {
 		s.forget(s.retired[0])
 		s.retired = s.retired[1:]
 	}
@@ -116,7 +116,7 @@ func (s *Set) InForce(limits []*Limit) {
 // forget stops keeping a name. Its counts remain part of the sums that contain them. The caller holds mu.
 func (s *Set) forget(name string) {
 	known, ok := s.limits.Load(name)
-	if !ok || known.(*Limit).dynamic { // dynamic names are kept, as MostDynamic bounds their number
+	if !ok || known.(*Limit).dynamic { // dynamic names are kept, as MaxDynamic bounds their number
 		return
 	}
 	s.limits.Delete(name)
@@ -156,7 +156,7 @@ func (s *Set) Dynamic(name string, otherwise *Limit) *Limit {
 		s.DynamicLeftOut.Add(1)
 		return otherwise
 	}
-	if s.dynamic.Add(1) > MostDynamic {
+	if s.dynamic.Add(1) > MaxDynamic {
 		s.dynamic.Add(-1)
 		s.DynamicLeftOut.Add(1)
 		return otherwise

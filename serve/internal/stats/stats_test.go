@@ -14,12 +14,12 @@ import (
 func TestDynamicNamesAreBounded(t *testing.T) {
 	var s Set
 	otherwise := s.Limit("d.k")
-	for i := range MostDynamic + 10 {
+	for i := range MaxDynamic + 10 {
 		s.Dynamic(fmt.Sprint("d.k_", i), otherwise).TotalHits.Add(1)
 		s.DomainNotFound(fmt.Sprint(i), 1)
 	}
 	if n := otherwise.TotalHits.Load(); n != 10 || s.DynamicLeftOut.Load() != 10 {
-		t.Errorf("%d hits beside %d names, %d left out", n, MostDynamic, s.DynamicLeftOut.Load())
+		t.Errorf("%d hits beside %d names, %d left out", n, MaxDynamic, s.DynamicLeftOut.Load())
 	}
 	s.Dynamic("d.k_0", otherwise).TotalHits.Add(1)
 	if n := s.Limit("d.k_0").TotalHits.Load(); n != 2 {
@@ -27,7 +27,7 @@ func TestDynamicNamesAreBounded(t *testing.T) {
 	}
 	lines := 0
 	s.Each(func(string, uint64) { lines++ })
-	if most := 6*(MostDynamic+1) + mostDomains + 20; lines > most {
+	if most := 6*(MaxDynamic+1) + maxDomains + 20; lines > most {
 		t.Errorf("%d lines, want %d at most", lines, most)
 	}
 }
@@ -67,7 +67,7 @@ func TestNamesOfFormerConfigurationsAreBounded(t *testing.T) {
 	lines := 0
 	hits := make(map[string]uint64)
 	s.Each(func(name string, value uint64) { lines, hits[name] = lines+1, value })
-	if most := 6*(mostRetired+each+1) + 20; lines > most {
+	if most := 6*(maxRetired+each+1) + 20; lines > most {
 		t.Errorf("%d lines, want %d at most", lines, most)
 	}
 	for name, want := range map[string]uint64{"d.stays.k": 30, "d.stays.k.v29_0": 1, "d.stays.k.v20_7": 1, "d.stays.k.v5_0": 0} {

@@ -14,11 +14,11 @@ import (
 // pingTimeout is how long a client may take to answer a ping, and its kernel to acknowledge sent data.
 const pingTimeout = 20 * time.Second
 
-// MostStreams is how many calls a connection may have in flight, and longestRequest is how many bytes a call may
+// MaxStreams is how many calls a connection may have in flight, and longestRequest is how many bytes a call may
 // have. They bound the memory for callers that do not read. A client with more calls has to queue them or open
 // another connection.
 const (
-	MostStreams    = 1_000
+	MaxStreams     = 1_000
 	longestRequest = 4 << 20
 )
 
@@ -43,7 +43,7 @@ func Options(age, grace time.Duration) []grpc.ServerOption {
 			Time: time.Minute, Timeout: pingTimeout,
 		}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
-		grpc.MaxConcurrentStreams(MostStreams),
+		grpc.MaxConcurrentStreams(MaxStreams),
 		grpc.MaxRecvMsgSize(longestRequest),
 		grpc.MaxHeaderListSize(LongestHeaders),
 		// Goroutines that answer one call after another keep their stacks. Otherwise the stacks grow anew for each
