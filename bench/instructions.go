@@ -23,8 +23,9 @@ import (
 
 // countedCall is one or more commands for which Redis's instructions are counted. The last command decides.
 type countedCall struct {
-	name string
-	ask  func(ctx context.Context, key string) (allowed bool, err error)
+	name   string
+	ask    func(ctx context.Context, key string) (allowed bool, err error)
+	denied bool // countedBefore units are the whole limit
 }
 
 const (
@@ -33,7 +34,7 @@ const (
 	countedRounds = 50 // pipelines
 )
 
-// countInstructions prints how many instructions Redis executes, in user space, for one allowed decision in a
+// countInstructions prints how many instructions Redis executes, in user space, for one decision in a
 // pipeline. Valgrind counts them on a server that only this run uses. The numbers hardly depend on other work on the
 // machine.
 func countInstructions(ctx context.Context, serverName string, stdout io.Writer) error {
@@ -110,18 +111,21 @@ func allCounted(ctx context.Context, client *redis.Client) ([]countedCall, error
 			return nil, err
 		}
 		run := func(ctx context.Context, e remote.Entry) (bool, error) {
-			e.Rule, e.NotAfter = rule, time.Now().Add(time.Hour).UnixMicro()
-			replies, err := script.Run(ctx, []remote.Entry{e}, 0)
-			if err != nil {
-				return false, err
-			}
-			return replies[0].Status == remote.Allowed, replies[0].Err // the status of a settlement is Allowed too
+			e.Rule = rule
+			return runCounted(ctx, script, e)
 		}
-		all = append(all, countedCall{r.name, func(ctx context.Context, key string) (bool, error) {
+		all = append(all, countedCall{name: r.name, ask: func(ctx context.Context, key string) (bool, error) {
 			return run(ctx, remote.Entry{Key: r.name + ":" + key, Cost: 1})
 		}})
+		used, err := remote.NewRule(limit.PerHour(countedBefore).WithBurst(countedBefore), r.algorithm)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, countedCall{name: r.name + ": denial", denied: true, ask: func(ctx context.Context, key string) (bool, error) {
+			return runCounted(ctx, script, remote.Entry{Key: "used:" + r.name + ":" + key, Cost: 1, Rule: used})
+		}})
 		id := uint64(0)
-		all = append(all, countedCall{r.name + ": hold and settlement", func(ctx context.Context, key string) (bool, error) {
+		all = append(all, countedCall{name: r.name + ": hold and settlement", ask: func(ctx context.Context, key string) (bool, error) {
 			id++
 			e := remote.Entry{Key: "held:" + r.name + ":" + key, Operation: lua.Hold, Cost: heldUnits, Hold: &remote.Hold{ID: id, Life: time.Minute}}
 			if _, err := run(ctx, e); err != nil && !errors.Is(err, errRecorded) {
@@ -131,39 +135,79 @@ func allCounted(ctx context.Context, client *redis.Client) ([]countedCall, error
 			return run(ctx, e)
 		}})
 	}
+	hour, err := remote.NewRule(limit.PerHour(1000).WithBurst(1000), limit.GCRA())
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range []int{2, 16} {
+		all = append(all, countedCall{name: fmt.Sprintf("GCRA, %d keys", n), ask: func(ctx context.Context, key string) (bool, error) {
+			return runCounted(ctx, script, countedEntries(hour, key, n, 0)...)
+		}})
+	}
+	all = append(all, countedCall{name: "GCRA, 3 keys, all or none", ask: func(ctx context.Context, key string) (bool, error) {
+		return runCounted(ctx, script, countedEntries(hour, "group:"+key, 3, 1)...)
+	}})
 	others := redis_rate.NewLimiter(client)
-	all = append(all, countedCall{nameRedisRate, func(ctx context.Context, key string) (bool, error) {
+	all = append(all, countedCall{name: nameRedisRate, ask: func(ctx context.Context, key string) (bool, error) {
 		d, err := others.Allow(ctx, key, redisRateLimit(limit.PerHour(1000)))
 		return err == nil && d.Allowed == 1, err
 	}})
-	for _, floor := range []struct{ name, script string }{{"EVALSHA of plain GCRA", plainGCRA}, {"EVALSHA of return 1", "return 1"}} {
+	for _, floor := range []struct {
+		name, script string
+		keys         int
+	}{{"EVALSHA of plain GCRA", plainGCRA, 1}, {"EVALSHA of plain GCRA, 3 keys, all or none", plainThree, 3}, {"EVALSHA of return 1", "return 1", 1}} {
 		sha, err := client.ScriptLoad(ctx, floor.script).Result()
 		if err != nil {
 			return nil, err
 		}
 		interval := time.Hour.Microseconds() / 1000
-		all = append(all, countedCall{floor.name, func(ctx context.Context, key string) (bool, error) {
-			n, err := client.EvalSha(ctx, sha, []string{"plain:" + key}, interval, 1000*interval).Int()
+		all = append(all, countedCall{name: floor.name, ask: func(ctx context.Context, key string) (bool, error) {
+			var keys []string
+			var limits []any
+			for i := range floor.keys {
+				keys, limits = append(keys, fmt.Sprintf("plain:%d:%s", i, key)), append(limits, interval, 1000*interval)
+			}
+			n, err := client.EvalSha(ctx, sha, keys, limits...).Int()
 			return n == 1, err
 		}})
 	}
 	return all, nil
 }
 
+// countedEntries returns entries for n keys, which are a group if group is not 0.
+func countedEntries(rule *remote.Rule, key string, n, group int) (entries []remote.Entry) {
+	for i := range n {
+		entries = append(entries, remote.Entry{Key: fmt.Sprintf("%d of %d:%s", i, n, key), Rule: rule, Cost: 1, Group: group})
+	}
+	return entries
+}
+
+// runCounted runs one trip. It reports whether the first entry is allowed; the status of a settlement is Allowed, too.
+func runCounted(ctx context.Context, script *remote.Script, entries ...remote.Entry) (bool, error) {
+	for i := range entries {
+		entries[i].NotAfter = time.Now().Add(time.Hour).UnixMicro()
+	}
+	replies, err := script.Run(ctx, entries, 0)
+	if err != nil {
+		return false, err
+	}
+	return replies[0].Status == remote.Allowed, replies[0].Err
+}
+
 // instructions counts Redis's instructions for one decision.
 func (s *server) instructions(ctx context.Context, client *redis.Client, recorder *recorder, c countedCall, out string) (float64, error) {
 	key := func(i int) string { return "instructions:" + strconv.Itoa(i) }
-	check := func() error {
+	check := func(want bool) error {
 		for i := range countedKeys {
 			allowed, err := c.ask(ctx, key(i))
-			if err != nil || !allowed {
+			if err != nil || allowed != want {
 				return errors.Join(fmt.Errorf("allowed: %v", allowed), err)
 			}
 		}
 		return nil
 	}
 	for range countedBefore {
-		if err := check(); err != nil {
+		if err := check(true); err != nil {
 			return 0, err
 		}
 	}
@@ -193,7 +237,7 @@ func (s *server) instructions(ctx context.Context, client *redis.Client, recorde
 		return 0, err
 	}
 	total, err := readTotal(out)
-	return total / (countedKeys * countedRounds), errors.Join(err, check())
+	return total / (countedKeys * countedRounds), errors.Join(err, check(!c.denied))
 }
 
 // readTotal returns the number of instructions in Callgrind's newest dump, and removes all dumps.

@@ -39,7 +39,7 @@ make[FIXED_WINDOW] = function()
 
   -- Most requests are for units that are free, of a key that is new, or that was charged before and has no offset.
   -- These are decided here, on the fast path.
-  local function plain(key, cost, rule)
+  local function plain(key, cost, rule, may_deny)
     local raw, now, count, lasts = pcall('GET', key) or '', clock, 0, false
     if now < rule.start or now >= rule.finish then
       rule.start, rule.finish = window_of(now, rule)
@@ -62,7 +62,8 @@ make[FIXED_WINDOW] = function()
     count = count + cost
     if count > rule.quota then
       seen_key, seen = key, raw
-      return
+      local reset = rule.finish - now
+      return may_deny and cost == 1 and count <= MAX_UNITS and none_free(reset, reset)
     end
     local value = header_of_now(TAG_FIXED_WINDOW) .. rule.ends .. pack_int(count, 6)
     if lasts then

@@ -401,13 +401,9 @@ end
 local function answer(n, outcome, a, b, c, d, e)
   local text = char(ANSWER_NUMBERS, n, bytes_of(outcome + OUTCOME_OFFSET))
   if n > 1 then
-    text = text .. pack_time(a) .. pack_time(b) .. pack_time(c)
-  end
-  if n > 4 then
-    text = text .. pack_time(d)
-  end
-  if n > 5 then
-    text = text .. pack_time(e)
+    local fourth = n > 4 and pack_time(d) or ''
+    local fifth = n > 5 and (d == e and fourth or pack_time(e)) or ''
+    text = text .. pack_time(a) .. pack_time(b) .. pack_time(c) .. fourth .. fifth
   end
   replies = replies + 1
   reply[replies] = text
@@ -511,7 +507,7 @@ local function decide_plain_entries(s)
       write(s)
       s.key = '' -- it may be the same key, under another rule
     end
-    local encoded = rule.plain(asked_keys[last + 1], cost, rule)
+    local encoded = rule.plain(asked_keys[last + 1], cost, rule, true)
     if not encoded then
       break
     end
@@ -660,7 +656,7 @@ do
     if cost > rule.most_plain or (after < 255 and clock > (((((a * 256 + b) * 256 + c) * 256 + d) * 256 + e) * 256 + f) * 256 + g) then
       return
     elseif form == TAKE then
-      return rule.plain and rule.plain(all_keys[1], cost, rule)
+      return rule.plain and rule.plain(all_keys[1], cost, rule, true)
     elseif form == LONE_HOLD then
       return hold_plainly(all_keys[1], all_keys[2], rule, cost, sub(asked, id_at, id_at + 7), unpack_time(asked, id_at + 8), 0, 1)
     elseif form == LONE_SETTLE then

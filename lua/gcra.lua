@@ -122,10 +122,20 @@ make[GCRA] = function()
     return t + rule.slack - t % rule.slack
   end
 
+  local p = { now = 0, tat = 0, part = 0, newest = 0, changed = false } -- of the current key
+
+  -- Answers a request for one unit, of which plain has found that it does not fit.
+  local function plain_denial(raw, newest, rule)
+    p.now, p.tat, p.part = clock, unpack_time(raw, HEADER + 1), part_of(raw)
+    if p.part < rule.d and p.tat <= newest + 2 * MOST then
+      return none_free(gcra.reset(p), gcra.wait(p, rule, 1))
+    end
+  end
+
   -- Nearly all requests are for units that are free, of a key that is new, or that was charged before under the
   -- same limit and has no offset. These are decided here, on the fast path. The code makes few strings, because
   -- making one takes longer than some ten operations.
-  local function plain(key, cost, rule)
+  local function plain(key, cost, rule, may_deny)
     local raw, now, newest, tat, part, lasts = pcall('GET', key) or '', clock, 0, 0, 0, 0
     local length, window, slack = #raw, rule.window, rule.slack -- the length is 0 if it is no string
     if length == SHORT or length == LONG then
@@ -161,7 +171,7 @@ make[GCRA] = function()
     local room = now + rule.burst_whole
     if newest > now or tat > room or (tat == room and part > rule.burst_part) then
       seen_key, seen = key, raw
-      return
+      return may_deny and cost == 1 and newest <= now and plain_denial(raw, newest, rule)
     end
 
     local value = header_of_now(TAG_GCRA) .. char(bytes_of(tat)) .. rule.rate
@@ -180,8 +190,6 @@ make[GCRA] = function()
     end
     return part > 0 and ANSWER_WITH_PARTS .. value or value
   end
-
-  local p = { now = 0, tat = 0, part = 0, newest = 0, changed = false } -- of the current key
 
   local function plain_give(key, rule, stamp, charged, units, alike)
     local raw = pcall('GET', key) or ''

@@ -31,6 +31,11 @@ make[SLIDING_LOG] = function()
     return 6
   end
 
+  -- Reports whether the value is as long as it should be: its last byte exists, and there is none after it.
+  local function is_whole(key, size)
+    return #call('GETRANGE', key, decimal(size - 1), decimal(size)) == 1
+  end
+
   function ring.read(s)
     local raw = s.raw
     if #raw < SLOTS then
@@ -49,8 +54,7 @@ make[SLIDING_LOG] = function()
     if #raw < PREFIX or size <= PREFIX then
       return #raw == size
     end
-    -- The value is long enough if its last byte exists and there is none after it.
-    return #call('GETRANGE', s.key, decimal(size - 1), decimal(size)) == 1
+    return is_whole(s.key, size)
   end
 
   function ring.stamp(s, i)
@@ -293,11 +297,17 @@ make[SLIDING_LOG] = function()
     return front
   end
 
+  -- Answers a request for one unit that does not fit. "left" units of the current ring have left the window.
+  local function plain_denial(left, rule)
+    local since = clock - rule.window
+    return none_free(math.max(0, ring.stamp(p, p.count - 1) - since), math.max(0, ring.stamp(p, left) - since))
+  end
+
   -- Nearly all requests are for units that are free, of a key that is new, or whose ring is used under one limit
   -- only and has no offset. These are decided here, on the fast path. A short ring has been read whole. It is
   -- written up to the new slot, or completely if it has no room. For a longer ring that has room, the slot and the
   -- fields in front are written in place.
-  function ring.plain(key, cost, rule)
+  function ring.plain(key, cost, rule, may_deny)
     local raw, now, window = pcall('GETRANGE', key, '0', PREFIX_END), clock, rule.window
     seen_key, seen = key, raw
     if raw == '' and cost <= rule.quota then
@@ -326,7 +336,7 @@ make[SLIDING_LOG] = function()
     local slot = (head + count) % capacity
     head, count = (head + left) % capacity, count - left
     if count + cost > rule.quota then
-      return
+      return may_deny and cost == 1 and (is_short or is_whole(key, size)) and plain_denial(left, rule)
     elseif count + cost > capacity then
       if not is_short then
         return
@@ -334,7 +344,7 @@ make[SLIDING_LOG] = function()
       local first = math.min(count, capacity - head)
       local slots = sub(raw, SLOTS + head * width + 1, SLOTS + (head + first) * width) .. sub(raw, SLOTS + 1, SLOTS + (count - first) * width)
       return write_plainly(key, cost, rule, tag, slots, count, capacity)
-    elseif slot + cost > capacity or (not is_short and put ~= call and #call('GETRANGE', key, decimal(size - 1), decimal(size)) ~= 1) then
+    elseif slot + cost > capacity or (not is_short and put ~= call and not is_whole(key, size)) then
       return -- the slots wrap around, or the ring is damaged, which the general path reports
     end
 

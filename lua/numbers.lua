@@ -87,7 +87,7 @@ local function bytes_of(n)
 end
 
 local function pack_time(n)
-  return char(bytes_of(n))
+  return n == 0 and '\0\0\0\0\0\0\0' or char(bytes_of(n))
 end
 
 -- x/m rounded up, for whole numbers, without a call of math.ceil.

@@ -149,9 +149,16 @@ make[SLIDING_COUNTER] = function()
     return sub(raw, 1, COUNTS) .. p.counts, p.total
   end
 
+  -- Answers a request for one unit, of which plain has found that it does not fit.
+  local function plain_denial(counts, total, rule)
+    p.now, p.index, p.newest_index, p.width = clock, rule.index, rule.index, rule.width
+    p.counts, p.total = sub(counts, COUNTS + 1), total
+    return none_free(counter.reset(p, rule), counter.wait(p, rule, 1))
+  end
+
   -- Most requests are for units that are free, of a key that is new, or that was charged before under the same
   -- limit and has no offset. These are decided here, on the fast path.
-  local function plain(key, cost, rule)
+  local function plain(key, cost, rule, may_deny)
     local raw, now, width = pcall('GET', key) or '', clock, rule.width
     if now < rule.start or now >= rule.finish then
       local index = sub_window(now, rule)
@@ -187,7 +194,7 @@ make[SLIDING_COUNTER] = function()
     end
     if used > rule.quota or total < oldest then -- the cost does not fit, or the total is damaged
       seen_key, seen = key, raw
-      return
+      return may_deny and cost == 1 and total >= oldest and total <= 2 * MAX_UNITS and plain_denial(counts, total, rule)
     end
     local place, ends = rule.place, rule.ends
     local count = unpack_int(counts, place + 1, width)

@@ -250,17 +250,25 @@ local MAX_UNITS = MAX_LIMITS * 2 ^ 40 -- most units of a key: four times the lar
 -- The first bytes of answers that are not states, see frame.lua.
 local ANSWER_NUMBERS, ANSWER_ALLOWED, ANSWER_WITH_PARTS = 0, 255, '\254'
 
+-- The answer to a TAKE of one unit when no unit is free: six numbers, of which the first two are the outcome 0 and no
+-- free units.
+local function none_free(reset, wait)
+  local retry_after = pack_time(wait)
+  return '\0\6\0\0\0\0\0\0\3' .. NO_OFFSET .. pack_time(reset) .. NO_OFFSET .. retry_after .. retry_after
+end
+
 -- Each algorithm's file stores a function here that creates the algorithm, under its code. An algorithm that a
 -- batch does not use is not created, because that would be a large part of a small batch's cost. The algorithm is a
 -- table of functions:
 --
 --   rule(quota, window, params)
 --                         a rule, as a table; its parameters are packed from the given position on.
---                         It may have a function plain(key, cost, rule), which decides the most
---                         common requests, those for units that are free, and writes (by put),
---                         straight through. It returns the answer (see frame.lua); or nothing if
---                         the request is not as simple, and then nothing was decided. It is
---                         called for costs of up to most_plain. A rule may also have a function
+--                         It may have a function plain(key, cost, rule, may_deny), which decides
+--                         the most common requests straight through: those for units that are
+--                         free, for which it writes (by put), and, if may_deny is true, those for
+--                         one unit when none is free. It returns the answer (see frame.lua); or
+--                         nothing if the request is not as simple, and then nothing was decided.
+--                         It is called for costs of up to most_plain. A rule may also have a function
 --                         plain_give(key, rule, stamp, charged, units, alike), which does
 --                         what give does in the same way, or, if alike is given, what
 --                         release does. It returns the units given back, the units free, and the

@@ -417,6 +417,47 @@ func TestLaw7ALoneSettlementOfADamagedKey(t *testing.T) {
 	}
 }
 
+// Law 7: a damaged key to which no unit can be granted is not taken for one whose limit is used up.
+func TestLaw7ADenialByADamagedKey(t *testing.T) {
+	client, ctx := redistest.Shared(t).Client(t), t.Context()
+	script := NewScript(client)
+	overwrite := func(at int, n int64, bytes int) func(string) string {
+		return func(raw string) string { return raw[:at] + string(appendInt(nil, n, bytes)) + raw[at+bytes:] }
+	}
+	for name, c := range map[string]struct {
+		algorithm limit.Algorithm
+		damage    func(raw string) string
+	}{
+		"a theoretical arrival time in the far future": {limit.GCRA(), overwrite(15, 1<<55, 7)},
+		"parts of a µs that are more than a µs":        {limit.GCRA(), func(raw string) string { return raw + string(appendInt(nil, 1<<47, 6)) }},
+		"a total that is too large":                    {limit.SlidingCounter(1, limit.Strict), overwrite(24, 1<<47, 6)},
+		"a count that is too large":                    {limit.FixedWindow(), overwrite(22, 1<<47, 6)},
+		"a ring that is cut off":                       {limit.SlidingLog(), func(raw string) string { return raw[:len(raw)-1] }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			rule := newRule(t, limit.PerHour(310).WithBurst(310), c.algorithm)
+			full := Entry{Key: redistest.Prefix() + "full", Rule: rule, Cost: 1}
+			decide(t, script, full.Key, rule, 0, 309)
+			for _, status := range []Status{Allowed, Denied} {
+				if r := runAll(t, script, []Entry{full})[0]; r.Status != status {
+					t.Fatalf("%+v, want %v", r, status)
+				}
+			}
+			raw := c.damage(client.Get(ctx, full.Key).Val())
+			client.Set(ctx, full.Key, raw, time.Hour)
+			for n := 1; n <= 2; n++ {
+				entries := []Entry{full, {Key: full.Key + "other", Rule: rule, Cost: 1}}[:n]
+				if r := runAll(t, script, entries)[0]; r.Status != Unreadable {
+					t.Errorf("as one of %d: %+v", n, r)
+				}
+			}
+			if got := client.Get(ctx, full.Key).Val(); got != raw {
+				t.Errorf("%q became %q", raw, got)
+			}
+		})
+	}
+}
+
 // Law 7: a counter whose total is less than the sum of its counts can be refunded. (The total would become
 // negative, which once failed the whole batch.)
 func TestLaw7ACounterWithADamagedTotalIsRefunded(t *testing.T) {
