@@ -29,7 +29,8 @@ type memory struct {
 type heartbeat struct {
 	sequence int64
 	at       int64 // the limiter's time before the heartbeat was sent
-	clock    int64 // Redis's time, in µs
+	answered int64 // the limiter's time once it was answered
+	clock    int64 // Redis's time in between, in µs
 	// granted is the time since when the units were granted whose charges were answered between the
 	// previous heartbeat and this one.
 	granted int64
@@ -40,7 +41,7 @@ const heartbeatsKept = 64
 // remembers compares the result of a heartbeat with earlier ones. If Redis has lost data, since is the
 // time from which on data are lost. In that case, remembers calls forget with since while it holds mu, so
 // that chargers see the loss in one step: charges that are sent later are not lost.
-func (m *memory) remembers(h remote.Heard, sent int64, forget func(since int64)) (remembers bool, since int64) {
+func (m *memory) remembers(h remote.Heard, sent, answered int64, forget func(since int64)) (remembers bool, since int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	remembers = true
@@ -70,7 +71,7 @@ func (m *memory) remembers(h remote.Heard, sent int64, forget func(since int64))
 		forget(since)
 	}
 	m.place, m.generation = h.Place, h.Generation
-	m.heartbeats = append(m.heartbeats, heartbeat{h.Sequence, sent, h.Clock, m.granted})
+	m.heartbeats = append(m.heartbeats, heartbeat{h.Sequence, sent, answered, h.Clock, m.granted})
 	m.granted = 0
 	if len(m.heartbeats) > heartbeatsKept {
 		m.heartbeats = m.heartbeats[1:]
@@ -92,7 +93,8 @@ func (m *memory) misses(h remote.Heard) bool {
 	return h.Survived < newest.sequence
 }
 
-// clock returns Redis's time at a moment, in µs, going by the newest heartbeat. It is 0 if there was none.
+// clock returns Redis's time at a moment, in µs, going by the newest heartbeat. It is rather too early than too late:
+// a window that has ended by it has ended in Redis. It is 0 if there was no heartbeat.
 func (m *memory) clock(now int64) int64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -100,7 +102,7 @@ func (m *memory) clock(now int64) int64 {
 		return 0
 	}
 	newest := m.heartbeats[len(m.heartbeats)-1]
-	return newest.clock + (now-newest.at)/1000
+	return newest.clock + (now-newest.answered)/1000
 }
 
 // lossesSoFar returns how often Redis has lost data.

@@ -143,13 +143,13 @@ func TestMemory(t *testing.T) {
 		{remote.Heard{Place: "moved", Generation: "d", Sequence: 13, Survived: -1}, 1300, false, math.MinInt64},
 		{remote.Heard{Generation: "b", Sequence: 14, Survived: 11}, 1400, true, 0}, // and back where it was
 	} {
-		remembers, since := m.remembers(step.heard, step.sent, func(int64) {})
+		remembers, since := m.remembers(step.heard, step.sent, step.sent, func(int64) {})
 		if remembers != step.remembers || since != step.since {
 			t.Errorf("step %d: %v, since %d; want %v, %d", i, remembers, since, step.remembers, step.since)
 		}
 	}
 	for i := range int64(1000) {
-		m.remembers(remote.Heard{Generation: "b", Sequence: 15 + i, Survived: 14 + i}, 1500, func(int64) {})
+		m.remembers(remote.Heard{Generation: "b", Sequence: 15 + i, Survived: 14 + i}, 1500, 1500, func(int64) {})
 	}
 	if len(m.heartbeats) > heartbeatsKept {
 		t.Errorf("%d heartbeats are kept", len(m.heartbeats)) // law 7
@@ -167,20 +167,20 @@ func TestMemoryOfCharges(t *testing.T) {
 			t.Error("charges may be sent after the loss is counted, but before it is known since when")
 		}
 	}
-	m.remembers(remote.Heard{Generation: "a", Sequence: 1, Survived: -1}, 100, forget)
-	m.remembers(remote.Heard{Generation: "a", Sequence: 2, Survived: 1}, 200, forget)
+	m.remembers(remote.Heard{Generation: "a", Sequence: 1, Survived: -1}, 100, 100, forget)
+	m.remembers(remote.Heard{Generation: "a", Sequence: 2, Survived: 1}, 200, 200, forget)
 	losses := m.lossesSoFar()
 	if !m.charged(50, losses) || !m.charged(0, losses) || !m.charged(150, losses) {
 		t.Error("not taken for charged, though nothing was lost")
 	}
-	if remembers, since := m.remembers(remote.Heard{Generation: "a", Sequence: 3, Survived: 1}, 300, forget); remembers || since != 50 {
+	if remembers, since := m.remembers(remote.Heard{Generation: "a", Sequence: 3, Survived: 1}, 300, 300, forget); remembers || since != 50 {
 		t.Errorf("a failover: %v, since %d, want 50", remembers, since)
 	}
 	if m.charged(60, losses) {
 		t.Error("taken for charged, though Redis has lost data meanwhile")
 	}
 	losses = m.lossesSoFar()
-	m.remembers(remote.Heard{Generation: "b", Sequence: 4, Survived: -1}, 400, forget)
+	m.remembers(remote.Heard{Generation: "b", Sequence: 4, Survived: -1}, 400, 400, forget)
 	if m.charged(60, losses) {
 		t.Error("taken for charged, though Redis has lost all meanwhile")
 	}

@@ -54,3 +54,30 @@ func TestLaw11FixedWindowsSettleUntilTheirEnd(t *testing.T) {
 		})
 	}
 }
+
+// Law 11: a heartbeat may take a while to reach Redis. An instance does not take the day for over that much too early:
+// Redis, which does not know what was granted before it lost its data, would grant it again in the rest of the day.
+func TestLaw11AFixedWindowIsNotOverBeforeItIsInRedis(t *testing.T) {
+	const slow = 100 * time.Millisecond
+	l := newShards(t, 1)
+	s, m := l.first, l.masters[0]
+	r := newRule(t, "r", limit.PerDay(100), limit.FixedWindow())
+	end := time.Date(2026, 3, 2, 0, 0, 0, 0, time.UTC)
+	heartbeatAt := func(before time.Duration) { // the end of the day
+		l.now.Store(int64(1000*time.Hour - before - slow))
+		m.heard.Clock = end.Add(-before).UnixMicro()
+		m.delayed = func() { l.now.Add(int64(slow)) }
+		l.heartbeat(t, s)
+	}
+	heartbeatAt(2 * time.Hour)
+	s.Learned(question(r, "k", 100), &remote.Reply{Granted: 100})
+	m.heard.Generation = "second"
+	heartbeatAt(time.Hour)
+	heartbeatAt(slow / 2)
+	if !s.Settling(r) {
+		t.Error("the rule does not settle, although the day is not over")
+	}
+	if l.now.Add(int64(slow / 2)); s.Settling(r) {
+		t.Error("the rule settles, although the day is over")
+	}
+}

@@ -197,6 +197,7 @@ func (s *Shard) heartbeatOnce(ctx context.Context) (took time.Duration, err erro
 	started := time.Now()
 	heard, err := s.fleet.Heartbeat(ctx, unsettled, lost...)
 	took = time.Since(started)
+	answered := s.all.Now()
 	if remote.IsMoving(err) {
 		s.heartbeatFailed(err)
 		return took, nil // Redis answers; later heartbeats will succeed when the slot has moved
@@ -210,7 +211,7 @@ func (s *Shard) heartbeatOnce(ctx context.Context) (took time.Duration, err erro
 		s.all.Size(heard.Size)
 	}
 	forget := func(since int64) { s.all.Ledger.Forgotten(s.has(), since) }
-	if remembers, since := s.memory.remembers(heard, sent, forget); !remembers {
+	if remembers, since := s.memory.remembers(heard, sent, answered, forget); !remembers {
 		s.dataLost(since)
 	}
 	if first && (heard.Unsettled > 0 || len(heard.Lost) > 0) {

@@ -27,8 +27,9 @@ var errLost = breaker.ErrOpen
 type master struct {
 	mu      sync.Mutex
 	heard   remote.Heard
-	behind  int64 // the number of heartbeats that the next one finds lost
-	err     error // of every request
+	behind  int64  // the number of heartbeats that the next one finds lost
+	delayed func() // called before each heartbeat is answered
+	err     error  // of every request
 	charged []remote.Entry
 	told    []remote.Loss // by the last heartbeat
 	owed    bool          // whether the last heartbeat said that the instance has not settled
@@ -45,6 +46,9 @@ func (m *master) Heartbeat(_ context.Context, unsettled bool, lost ...remote.Los
 	defer m.mu.Unlock()
 	if m.err != nil {
 		return remote.Heard{}, m.err
+	}
+	if m.delayed != nil {
+		m.delayed()
 	}
 	m.met, m.told, m.owed = true, lost, unsettled
 	m.heard.Survived = m.heard.Sequence - m.behind
