@@ -61,3 +61,50 @@ func TestLaw3LostHoldsAreChargedOnce(t *testing.T) {
 		})
 	}
 }
+
+// Law 3: a settlement may be the last use that this instance makes of a key, for example because later requests go to
+// another instance. What the hold used is charged again nevertheless, after a loss of data as without one.
+func TestLaw3LostHoldsAreChargedIfTheKeyIsNotUsedAgain(t *testing.T) {
+	t.Parallel()
+	const quota, estimate = 1000, 10
+	for name, test := range map[string]struct {
+		unsettled UnsettledPolicy
+		life      time.Duration
+		used      int64
+		early     bool // the settlement waits for Redis while the data are lost
+	}{
+		"more was used, settled without Redis":          {Keep, time.Hour, 15, true},
+		"less was used, settled without Redis":          {Keep, time.Hour, 4, true},
+		"more was used":                                 {Keep, time.Hour, 15, false},
+		"less was used":                                 {Keep, time.Hour, 4, false},
+		"all were used":                                 {Keep, time.Hour, estimate, false},
+		"to be given back, settled without Redis":       {GiveBack, time.Hour, 15, true},
+		"to be given back, more was used, settled late": {GiveBack, time.Millisecond, 15, false},
+		"to be given back, less was used, settled late": {GiveBack, time.Millisecond, 4, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server, prefix := redistest.Start(t), redistest.Prefix()
+			l := newLimiterOn(t, server.Client(t), prefix)
+			awaitHealthy(t, l)
+			r := newRule(t, l, "r", limit.PerHour(quota), Use(limit.SlidingLog()), Unsettled(test.unsettled))
+			h := mustHold(t, r, "k", estimate, test.life)
+			redistest.Eventually(t, "its life is over", func() bool { return test.life > time.Minute || l.now() > h.ends.Load() })
+			if test.early {
+				l.shard.Breaker.ForceOpen(errors.New("Redis is lost"))
+				mustSettle(t, h, test.used)
+			}
+			if err := server.Client(t).FlushAll(context.Background()).Err(); err != nil {
+				t.Fatal(err)
+			}
+			redistest.Eventually(t, "the loss is noticed, and Redis is back", func() bool { return l.Stats().MemoryLosses == 1 && !l.Degraded() })
+			if !test.early {
+				mustSettle(t, h, test.used)
+			}
+			redistest.Eventually(t, "all is charged", func() bool { return l.Stats().Holds.Unsettled == 0 && !l.shard.Owes() })
+			if charged := quota - peekFrom(t, server, prefix, r, "k"); charged != test.used {
+				t.Errorf("%d units are charged, want %d: %+v", charged, test.used, l.Stats().Holds)
+			}
+		})
+	}
+}

@@ -91,7 +91,8 @@ func (l *Limiter) send(ctx context.Context, s *settlement) bool {
 // at most once.
 //
 // If it was noticed that Redis has lost its data, this instance charges all again that the key has on record. So the
-// estimate was not given back. And if the settlement had waited for Redis, the record has the rest as well.
+// estimate was not given back. And if the settlement had waited for Redis, the record has the rest as well. The
+// settlement may be this instance's last use of the key, so it must see to it.
 func (l *Limiter) unknownHold(ctx context.Context, s *settlement) {
 	if !s.unknown {
 		s.rule.counters.holds.lost.Add(1)
@@ -99,10 +100,11 @@ func (l *Limiter) unknownHold(ctx context.Context, s *settlement) {
 	q, shard, window := s.rule.inOutageOf(&s.key), l.shardOf(&s.key), int64(s.rule.limit.Window())
 	more, now := s.used-s.units, l.now()
 	recorded := s.recorded && more > 0 // the units beyond those held are on record
-	switch {
-	case recorded && l.shards.ChargesAgain(&q, s.recordedAt, s.recordedIn):
+	if recorded && l.shards.ChargeAgain(&q, s.recordedAt, s.recordedIn) {
 		return
-	case s.rule.config.unsettled == GiveBack && now > s.ends.Load() && !l.shards.ChargesAgain(&q, s.granted, s.grantedIn):
+	}
+	again := l.shards.ChargeAgain(&q, s.granted, s.grantedIn)
+	if s.rule.config.unsettled == GiveBack && now > s.ends.Load() && !again {
 		if more = s.used; now-s.granted < window {
 			// Take these units out of the ledger, because chargeUsed records them again.
 			shard.Returned(&q, s.granted, min(s.used, s.units), false)

@@ -115,11 +115,11 @@ func (s *Shard) Used(q *Question, units int64, charged bool) {
 	}
 }
 
-// ChargesAgain reports whether Redis has lost units that were granted at a time, which were on record in the given
-// generation of Redis's data. This instance then charges them again; see [ledger.Ledger.ChargesAgain].
-func (l *Shards) ChargesAgain(q *Question, granted int64, generation uint32) bool {
+// ChargeAgain has a key charged again with what Redis has lost, and reports whether this includes units that were
+// granted at a time, which were on record in the given generation of Redis's data; see [ledger.Ledger.ChargeAgain].
+func (l *Shards) ChargeAgain(q *Question, granted int64, generation uint32) bool {
 	a := q.account()
-	return l.Ledger.ChargesAgain(&a, granted, generation)
+	return l.Ledger.ChargeAgain(&a, granted, generation)
 }
 
 // Reset forgets all units of a key.

@@ -82,12 +82,22 @@ func (l *Ledger[O]) Forgotten(in func(group int) bool, since int64) {
 // Generation returns the generation of Redis's data: the number of data losses that [Ledger.Forgotten] has recorded.
 func (l *Ledger[O]) Generation() uint32 { return l.generation.Load() }
 
-// ChargesAgain reports whether units that an account was granted at a time have been lost by Redis since the given
-// generation, in which they were on record. They are then charged again with all others that the key was granted.
-func (l *Ledger[O]) ChargesAgain(a *Account[O], granted int64, generation uint32) bool {
+// ChargeAgain puts the units of an account that Redis has lost into the journal, as the key's next use would. It
+// reports whether these include units that were granted at a time, which were on record in the given generation. They
+// do not if the key's record has been evicted.
+func (l *Ledger[O]) ChargeAgain(a *Account[O], granted int64, generation uint32) bool {
 	since, forgotten := l.groups.forgottenSince(l.groups.groupOf(a.Key), generation, l.generation.Load())
 	length := subWindow(a.Window)
-	return forgotten && granted/length >= firstForgotten(since, length)
+	if !forgotten || granted/length < firstForgotten(since, length) {
+		return false
+	}
+	set, i := l.lock(a.Hash)
+	defer set.mu.Unlock()
+	if i < 0 {
+		return false
+	}
+	l.journalLost(set, i, a)
+	return true
 }
 
 // journalLost puts the units of a key that Redis has lost into the journal. It returns the generation of the

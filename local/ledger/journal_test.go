@@ -129,6 +129,37 @@ func TestLaw7JournalIsBounded(t *testing.T) {
 	}
 }
 
+// Law 11: units of a key are charged again without another use of the key if its owner asks for it: once for each
+// loss, and only if they are still on record.
+func TestLaw11LostUnitsAreChargedAgainOnRequest(t *testing.T) {
+	l := New[string](1000)
+	a := &Account[string]{Hash: 7, Window: 160 * time.Second, Quota: 1000, Owner: "rule", Key: "key"}
+	evicted := &Account[string]{Hash: 8, Window: a.Window, Quota: a.Quota, Owner: "rule", Key: "evicted"}
+	l.Learn(a, noon, Known{Granted: 10})
+	before := l.Generation()
+	if l.ChargeAgain(a, noon, before) {
+		t.Error("charged again although nothing was lost")
+	}
+	l.Forgotten(all, noon-second)
+	if l.ChargeAgain(a, noon-100*second, before) {
+		t.Error("charged again although it was granted before the loss")
+	}
+	if l.ChargeAgain(a, noon, l.Generation()) {
+		t.Error("charged again although it was granted after the loss")
+	}
+	if l.ChargeAgain(evicted, noon, before) {
+		t.Error("charged again although it is not on record")
+	}
+	for range 2 {
+		if !l.ChargeAgain(a, noon, before) {
+			t.Error("not charged again")
+		}
+		if units, keys := l.Waiting(); units != 10 || keys != 1 {
+			t.Errorf("%d units of %d keys wait", units, keys)
+		}
+	}
+}
+
 // Law 11: a key to which Redis grants something does not evict a key whose units are still to be charged there, as
 // long as the set has other keys. Otherwise a rule would have to settle for a window.
 func TestLaw11WhatIsToBeChargedIsNotEvictedForWhatIs(t *testing.T) {
