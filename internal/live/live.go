@@ -78,6 +78,8 @@ func (s *Streams) Serve(w http.ResponseWriter, r *http.Request, done <-chan stru
 		return
 	}
 	w.Header().Set("Content-Type", "text/event-stream")
+	// nginx would keep the end of an event until the next one fills its buffer.
+	w.Header().Set("X-Accel-Buffering", "no")
 	if r.Method == http.MethodHead { // the client asks whether there are events, but wants none
 		return
 	}

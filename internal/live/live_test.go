@@ -47,7 +47,7 @@ func TestEvents(t *testing.T) {
 
 	first, leave := get(t, server.URL)
 	defer leave()
-	if first.Header.Get("Content-Type") != "text/event-stream" {
+	if first.Header.Get("Content-Type") != "text/event-stream" || first.Header.Get("X-Accel-Buffering") != "no" {
 		t.Errorf("%v", first.Header)
 	}
 	lines := bufio.NewScanner(first.Body)
