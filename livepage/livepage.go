@@ -80,8 +80,8 @@ func AllowReset() Option {
 // and port. Without this option, the page is served under localhost and IP addresses only, with any
 // port, and requests for any other host get status 421 (Misdirected Request). Otherwise a site whose
 // name is made to resolve to this server (DNS rebinding) could make a visitor's browser read keys, and
-// reset them, as if the site were the page. Hosts is needed behind a reverse proxy that passes on the
-// client's Host.
+// reset them, as if the site were the page. Hosts is needed behind a reverse proxy, which must pass on
+// the client's Host: to the page, the proxy's own would be an address, which is always served.
 func Hosts(names ...string) Option {
 	return func(p *Page) (err error) {
 		if p.hosts, err = live.NewHosts(names...); err != nil {
