@@ -84,7 +84,6 @@ func (s *Streams) Serve(w http.ResponseWriter, r *http.Request, done <-chan stru
 		return
 	}
 	client := http.NewResponseController(w)
-	defer client.SetWriteDeadline(time.Time{}) // the connection's next request is not ours
 	ticker := time.NewTicker(s.every)
 	defer ticker.Stop()
 	var page, event, sent bytes.Buffer
@@ -114,6 +113,9 @@ func (s *Streams) Serve(w http.ResponseWriter, r *http.Request, done <-chan stru
 			if err := client.Flush(); err != nil {
 				return
 			}
+			// Over HTTP/2, a deadline also ends a stream that writes nothing when it comes. Over HTTP/1, it would be
+			// that of the connection's next request.
+			_ = client.SetWriteDeadline(time.Time{})
 		}
 		select {
 		case <-ticker.C:

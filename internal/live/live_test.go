@@ -125,6 +125,44 @@ func TestSlowClients(t *testing.T) {
 	})
 }
 
+// A stream on which nothing happens stays open. Over HTTP/2, a deadline for writing also ends streams that write nothing.
+func TestQuietStreams(t *testing.T) {
+	for _, version := range []string{"HTTP/1.1", "HTTP/2.0"} {
+		synctest.Test(t, func(t *testing.T) {
+			streams := NewStreams(1, time.Second)
+			client, conn := net.Pipe()
+			protocols := new(http.Protocols)
+			protocols.SetHTTP1(version == "HTTP/1.1")
+			protocols.SetUnencryptedHTTP2(version == "HTTP/2.0")
+			server := &http.Server{WriteTimeout: time.Second, Protocols: protocols, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				streams.Serve(w, r, nil, func(w io.Writer) error {
+					_, err := io.WriteString(w, "the same")
+					return err
+				})
+			})}
+			listener := &oneConn{conn: conn, closed: make(chan struct{})}
+			go func() { _ = server.Serve(listener) }()
+			transport := &http.Transport{Protocols: protocols, DialContext: func(context.Context, string, string) (net.Conn, error) { return client, nil }}
+			response, err := (&http.Client{Transport: transport}).Get("http://h/")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if response.Proto != version {
+				t.Errorf("%s, want %s", response.Proto, version)
+			}
+			want := "data: the same\n\n:\n\n:\n\n"
+			got := make([]byte, len(want))
+			if n, err := io.ReadFull(response.Body, got); err != nil || string(got) != want {
+				t.Errorf("%s: %q, %v", version, got[:n], err)
+			}
+			response.Body.Close()
+			transport.CloseIdleConnections()
+			_ = server.Close()
+			client.Close()
+		})
+	}
+}
+
 // oneConn is a listener with one connection.
 type oneConn struct {
 	conn   net.Conn
