@@ -3,11 +3,13 @@
 package pages
 
 import (
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -15,6 +17,7 @@ import (
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
+	"github.com/tierlimit/tierlimit/internal/live"
 	"github.com/tierlimit/tierlimit/internal/redistest"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/livepage"
@@ -242,4 +245,31 @@ func TestReducedMotion(t *testing.T) {
 	if n := updates(); n < 1 || n > 2 {
 		t.Errorf("%d updates in seven seconds", n)
 	}
+}
+
+// With reduced motion, the last change is shown, too, although it came less than five seconds after the one before it.
+func TestReducedMotionShowsTheLastChange(t *testing.T) {
+	var text atomic.Value
+	text.Store("first")
+	streams := live.NewStreams(1, 10*time.Millisecond)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch {
+		case live.Asset(w, r):
+		case r.URL.Path == "/events":
+			streams.Serve(w, r, nil, func(w io.Writer) error {
+				_, err := fmt.Fprintf(w, `<p id="part" data-live>%s</p>`, text.Load())
+				return err
+			})
+		default:
+			_, _ = io.WriteString(w, `<!doctype html><title>page</title><link rel="icon" href="data:,"><script src="live.js" defer></script>
+				<button id="pause" hidden>Pause</button><span id="connection"></span><p id="part" data-live>loaded</p>`)
+		}
+	}))
+	t.Cleanup(server.Close) // after the browser
+	b := open(t, server.URL)
+	b.prefers("prefers-reduced-motion", "reduce")
+	b.run(chromedp.Navigate(server.URL))
+	b.shows("first")
+	text.Store("last")
+	b.shows("last")
 }

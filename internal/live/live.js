@@ -5,7 +5,7 @@
   const pause = document.getElementById("pause");
   const connection = document.getElementById("connection");
   const calm = matchMedia("(prefers-reduced-motion: reduce)");
-  let source = null, paused = false, last = 0;
+  let source = null, paused = false, last = 0, later = 0;
 
   function say(text) {
     if (connection.textContent !== text) connection.textContent = text;
@@ -45,9 +45,12 @@
     source = new EventSource("events");
     source.onopen = () => say("Live.");
     source.onmessage = (e) => {
-      if (calm.matches && Date.now() - last < 5000) return;
-      last = Date.now();
-      update(e.data);
+      // The newest event is shown later and not dropped: it may be the last one for a long time.
+      clearTimeout(later);
+      later = setTimeout(() => {
+        last = Date.now();
+        update(e.data);
+      }, calm.matches ? last + 5000 - Date.now() : 0);
     };
     source.onerror = () => {
       if (source.readyState === EventSource.CLOSED) {
@@ -60,6 +63,7 @@
   }
 
   function disconnect(text) {
+    clearTimeout(later);
     if (source) source.close();
     source = null;
     say(text);
