@@ -28,8 +28,8 @@ type Denials struct {
 }
 
 // gate delays Close while the cache is in use, because ristretto panics if it is closed during a call.
-// There are many gates, and each call takes the one that belongs to the time of the call. So callers
-// rarely contend for the same gate, even if all of them ask for the same key.
+// There are many gates. Lookup and Remember take the one that belongs to their time, so callers rarely
+// contend for the same gate, even if all of them ask for the same key.
 type gate struct {
 	sync.RWMutex
 	closed bool

@@ -1,6 +1,6 @@
 package remote
 
-// durations tells from how long the last trips took how long the next one will take. All times are in µs.
+// durations predicts from the last trips how long the next one will take. All times are in µs.
 type durations struct {
 	last, before int64 // of two trips in turn; of trips that overlap, the one that ended last
 	lastEnded    int64 // local time at which last, or the first of the trips that overlap, ended

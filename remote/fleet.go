@@ -69,8 +69,8 @@ type Heard struct {
 	// have reported that they have not settled; both include this one.
 	Size, Unsettled int
 	// Generation is a random string that is stored in Redis and lasts as long as its data. If it differs from
-	// an earlier one, Redis has lost all data. On a Cluster it tells only about the master that has the fleet's
-	// slot.
+	// an earlier one, Redis has lost all data. On a Cluster that is the data of the master that has the
+	// fleet's slot.
 	Generation string
 	// Place is the key in which the membership is kept. Generation and Survived can be compared
 	// only between heartbeats in the same place.
@@ -130,9 +130,9 @@ func (f *Fleet) Size() int { return int(f.size.Load()) }
 // Heard reports whether Redis has reported the size yet.
 func (f *Fleet) Heard() bool { return f.heard.Load() }
 
-// Heartbeat renews the membership and reads the fleet's size and Redis's clock. unsettled tells the other
-// instances that this one has grants that are not charged to Redis yet; it is valid until the next heartbeat,
-// or until the membership ends. lost tells them for which rules this instance has lost records; each Loss is
+// Heartbeat renews the membership and reads the fleet's size and Redis's clock. unsettled reports to the other
+// instances that this one has grants that are not charged in Redis yet; it is valid until the next heartbeat,
+// or until the membership ends. lost has the rules for which this instance has lost records; each Loss is
 // valid for its For, even if this instance ends.
 //
 // A heartbeat needs everything of Redis that a decision needs, so it is also the limiter's health check.

@@ -39,8 +39,8 @@ const (
 )
 
 // mayHold reports whether connections of a client may be taken out of its pool by a [redis.Conn]. go-redis panics if
-// that Conn has to dial, and the client has a StreamingCredentialsProvider: only the client itself has what tells
-// connections of new credentials.
+// that Conn has to dial, and the client has a StreamingCredentialsProvider: only the client itself can give a
+// connection new credentials.
 func mayHold(client *redis.Client) bool { return client.Options().StreamingCredentialsProvider == nil }
 
 // send sends commands, on a kept connection that no other trip uses, if there is one.

@@ -88,7 +88,7 @@ func (n *node) deliver(ctx context.Context, cmds []redis.Cmder) error {
 
 // wasNotSent reports whether an error says that the connection was found closed before the commands were sent. One
 // such error is go-redis's own: before it sends a pipeline on a connection that has never been in its pool, it reads
-// what has arrived. A server that closes a connection with TLS sends a last record, behind which go-redis finds the
+// what has arrived. A server that closes a connection with TLS sends a last record, after which go-redis finds the
 // end of the stream.
 func wasNotSent(err error) bool {
 	return errors.Is(err, quietconn.ErrClosedIdle) || errors.Is(err, io.EOF) && strings.Contains(err.Error(), "pipeline push drain: ")

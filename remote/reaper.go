@@ -96,7 +96,7 @@ const maxStuck = 32
 func (b *Batcher) giveUp(t *trip, now int64) {
 	b.remove(t)
 	t.givenUp = true
-	for _, c := range t.calls { // calls that boarded just after the trip had started have a little time left
+	for _, c := range t.calls { // a call that came just after the trip had started has a little time left
 		c.fail(c.late())
 	}
 	b.failed, b.slow = true, true

@@ -15,8 +15,8 @@ type trip struct {
 	calls []*call
 	batch batch
 	cargo cargo
-	left  queue // calls that it could not carry
-	alone bool  // it carries a single call after a failure, see load
+	left  queue // calls that it could not carry, and that wait for the next trip
+	alone bool  // it carries one of several calls, after a failure; see load
 	takes int64 // how long it was expected to take when it was loaded
 	flight
 }
@@ -348,7 +348,7 @@ func (b *Batcher) abandon(t *trip, leader *call) (hasPlace bool) {
 	}
 	b.mu.Lock()
 	done := t.done
-	if !slices.Contains(b.trips, t) { // it has landed, and its result is recorded
+	if !slices.Contains(b.trips, t) { // it has ended, and its result is recorded
 		done = nil
 	}
 	b.mu.Unlock()

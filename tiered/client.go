@@ -56,7 +56,7 @@ func tlsHint(client redis.UniversalClient, err error) string {
 var errOneNode = errors.New("the Redis client is for a single node, and the node belongs to a Cluster with several masters: " +
 	"make the client with redis.NewClusterClient, or set IsClusterMode in the options for tiered.Open")
 
-// met prepares for decisions once Redis, or the first master of a Cluster, has answered. If the first
+// joined prepares for decisions once Redis, or the first master of a Cluster, has answered. If the first
 // trip had to look for the function library, its callers would wait three round trips longer, and miss
 // their deadline if Redis is far away.
 func (l *Limiter) joined(s *outage.Shard) {
@@ -102,12 +102,12 @@ func (l *Limiter) explain(err error) error {
 	return err
 }
 
-// behind makes a client for everything behind the options' only address. If a node of a Cluster with
-// several masters answers there, it makes a Cluster client, because a client of one node could not ask
-// the others. Managed services give one address for a whole Cluster. If there is only one master, the
-// client uses the given address, because other addresses that the node might name need not be reachable
-// from here.
-func behind(options redis.UniversalOptions) (client redis.UniversalClient, cluster bool) {
+// clientFor makes a client from options. If they have one address, and a node of a Cluster with several
+// masters answers there, it makes a Cluster client, because a client of one node could not ask the other
+// masters. Managed services give one address for a whole Cluster. If there is only one master, the client
+// uses the given address, because other addresses that the node might name need not be reachable from
+// here.
+func clientFor(options redis.UniversalOptions) (client redis.UniversalClient, cluster bool) {
 	client = redis.NewUniversalClient(&options)
 	node, ok := client.(*redis.Client)
 	if !ok || options.MasterName != "" {

@@ -22,7 +22,7 @@ type counters struct {
 	rules   map[string]*ruleCounters
 	sources map[string]*SourceStats
 	past    past
-	idle    int // the number of names that no rule uses
+	idle    int // the number of names that no rule uses, see forget
 }
 
 // past has what was counted under names that are forgotten, so that the sums over all rules do not become smaller.

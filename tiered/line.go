@@ -40,7 +40,7 @@ type lines struct {
 	asks   sync.WaitGroup // of waiters that have asked, until grants that nobody waits for are given back
 }
 
-// close ends all waits, and prevents all further questions to Redis.
+// close ends all waits. No waiter asks Redis from then on.
 func (ls *lines) close() {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
@@ -79,7 +79,7 @@ func (ls *lines) join(w *waiter) *line {
 	defer ls.mu.Unlock()
 	q := ls.lineFor(w)
 	w.place = q.waiters.PushBack(w)
-	behind := q.units - q.first().cost
+	between := q.units - q.first().cost
 	q.units += w.cost
 	switch {
 	case q.asking || q.next.IsZero() || q.first() == w:
@@ -88,7 +88,7 @@ func (ls *lines) join(w *waiter) *line {
 		q.first().wake.Send()
 	default:
 		now := time.Now()
-		q.endIfLate(w, now, q.next.Sub(now), behind)
+		q.endIfLate(w, now, q.next.Sub(now), between)
 	}
 	return q
 }
@@ -284,7 +284,7 @@ func (q *line) leave(w *waiter, why error) {
 	}
 }
 
-// done removes a waiter from the queue and tells it the result. The lock must be held.
+// done removes a waiter from the queue and gives it its result. The lock must be held.
 func (q *line) done(w *waiter, d limit.Decision, err error) {
 	q.waiters.Remove(w.place)
 	q.units -= w.cost

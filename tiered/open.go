@@ -83,8 +83,8 @@ func checkPool(o *redis.UniversalOptions) error {
 }
 
 // checkDialTimeout rejects a time-out with which go-redis would give up every connection before it is made, so the
-// limiter would never leave the outage. A URL can say 0 or -1 as for the other time-outs, where it means that there is
-// none; go-redis turns both into -1.
+// limiter would never leave the outage. A URL can have 0 or -1, which for the other time-outs mean that there is none;
+// go-redis turns both into -1.
 func checkDialTimeout(d time.Duration) error {
 	if d < 0 {
 		return option.Invalid("DialTimeout %v (dial_timeout in a URL, where 0 means -1ns), must be above 0, or left out for the default", d)
@@ -103,7 +103,7 @@ func openWith(o redis.UniversalOptions, c config) (*Limiter, error) {
 	if o.Dialer == nil {
 		o.Dialer = Dialer(o.DialTimeout, o.TLSConfig)
 	}
-	client, cluster := behind(o)
+	client, cluster := clientFor(o)
 	l, err := start(client, c)
 	if err != nil {
 		_ = client.Close() // if the limiter has not closed it yet

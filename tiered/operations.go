@@ -130,7 +130,7 @@ func (r *Rule) Reset(ctx context.Context, key string) error {
 	if err != nil {
 		return fmt.Errorf("resetting a key: %w", err)
 	}
-	if r.slotTTL != 0 { // this process tells Redis again what it still holds
+	if r.slotTTL != 0 { // this process reports to Redis again what it still holds
 		held := r.heldKey(&k)
 		l.slots.table.Doubt(l.now(), func(key local.HeldKey) bool { return key == held })
 	} else {

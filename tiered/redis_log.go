@@ -38,7 +38,7 @@ func KeepLogOfRedis() Option {
 	return option.Always(func(c *config) { c.keepRedisLog = true })
 }
 
-// redisLines receives go-redis's lines in this process, once Open has set it.
+// redisLines receives go-redis's lines in this process from the first Open on.
 var redisLines bridge
 
 // bridge sends go-redis's lines to the logger of the first-opened limiter among those still open; after

@@ -40,7 +40,7 @@ func (r *Rule) Wait(ctx context.Context, key string, cost int64) (limit.Decision
 		return limit.Decision{}, err
 	}
 	w := r.newWaiter(ctx, key, cost)
-	return w.wait(remote.WithoutDecideBy(ctx)) // otherwise the time would also apply to the callers behind it
+	return w.wait(remote.WithoutDecideBy(ctx)) // otherwise its time would also apply to the callers that it asks for
 }
 
 func (r *Rule) newWaiter(ctx context.Context, key string, cost int64) *waiter {
@@ -58,7 +58,7 @@ func (w *waiter) question() question {
 func (w *waiter) wait(ctx context.Context) (limit.Decision, error) {
 	line := w.rule.limiter.lines.join(w)
 	for {
-		if err := ctx.Err(); err != nil { // otherwise it would ask on, since a question for slots does not end with ctx
+		if err := ctx.Err(); err != nil { // otherwise it would go on, since asking for slots does not end with ctx
 			line.leave(w, err)
 		}
 		switch task, pause := line.nextTask(w); task {

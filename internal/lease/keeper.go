@@ -239,8 +239,8 @@ func (k *Keeper) late() error {
 }
 
 // unrecord removes the unspent units of a lease from the ledger, where Redis removes them: the oldest units of a log,
-// and otherwise those of the lease. It runs before Redis is told, because this instance's record may have less than
-// Redis, but never more.
+// and otherwise those of the lease. It runs before Redis is asked to do so, because this instance's record may have
+// less than Redis, but never more.
 func (k *Keeper) unrecord(e *local.Ended[*Rule]) {
 	key, granted := remote.UserKey(e.Key), e.Asked
 	if e.Owner.Outage.Algorithm.Same(limit.SlidingLog()) {
