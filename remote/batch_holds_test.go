@@ -234,7 +234,7 @@ func TestLaw7HoldsOfManyCostsThatShareAnEntry(t *testing.T) {
 	}
 }
 
-// If several callers' holds do not all fit, each hold is reported on its own, also to the asker, which remembers
+// If several callers' holds do not all fit, each hold is reported on its own, also to the observer, which remembers
 // denials and grants: a denial of 7 units says nothing about 2. A caller that has left changes nothing for the
 // others.
 func TestHoldsThatDoNotAllFitAreToldOfApart(t *testing.T) {
@@ -242,7 +242,7 @@ func TestHoldsThatDoNotAllFitAreToldOfApart(t *testing.T) {
 	script, key := NewScript(client), redistest.Prefix()+"hot"
 	heard := &listener{}
 	rule := newRule(t, limit.PerHour(10), limit.GCRA())
-	rule.asker = heard
+	rule.observer = heard
 	var b batch
 	var calls []*call
 	for i, cost := range []int64{5, 7, 7, 2, 3} {
@@ -261,7 +261,7 @@ func TestHoldsThatDoNotAllFitAreToldOfApart(t *testing.T) {
 	batcher := NewBatcher(script, Options{Deadline: time.Second}, Hooks{})
 	batcher.handOut(slices.Clone(calls), &b, replies, 0)
 	if want := "5:5 7:0 7:0 2:0 3:3 "; heard.text != want {
-		t.Errorf("costs and what was granted of them, as told to the asker: %s, want %s", heard.text, want)
+		t.Errorf("costs and what was granted of them, as the observer was notified: %s, want %s", heard.text, want)
 	}
 	for i, want := range map[int]Status{0: Allowed, 1: Denied, 2: Denied, 4: Allowed} {
 		var r Reply

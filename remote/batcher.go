@@ -31,19 +31,19 @@ type Hooks struct {
 	// Begin is called before each trip. If it returns an error, the trip is not made, and the waiting decisions
 	// end with that error. Otherwise done is called exactly once, with the result of the trip.
 	Begin func() (done func(error), err error)
-	// Now is called before each trip is sent; its result is passed to askers. It may be nil.
+	// Now is called before each trip is sent; its result is passed to observers. It may be nil.
 	Now func() int64
-	// Shard identifies the batcher to askers.
+	// Shard identifies the batcher to observers.
 	Shard int
 	// Trip is called after each trip, with the number of callers that it carried and the time it
 	// took.
 	Trip func(callers int, took time.Duration, err error)
 }
 
-// Asker is notified of the replies to a rule's entries, see [Rule.Named].
-type Asker interface {
+// Observer is notified of the replies to a rule's entries, see [Rule.Named].
+type Observer interface {
 	// Answering is called for all entries of a trip that carries several, before Answered is called for the
-	// first of them. So the asker can have its data on all of them fetched from main memory at the same time.
+	// first of them. So the observer can have its data on all of them fetched from main memory at the same time.
 	Answering(e *Entry)
 	// Answered is called once for each answered entry, before its callers get the answer, by the goroutine that
 	// makes the trip. shard is the batcher (Hooks.Shard); sent is what Hooks.Now returned before the entry was

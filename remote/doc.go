@@ -3,7 +3,7 @@
 // keeps fleet membership.
 //
 // It does not import the in-process tier, breakers or metrics; package tiered connects it to them
-// through [Hooks] and [Asker].
+// through [Hooks] and [Observer].
 //
 // From keys to replies:
 //

@@ -30,7 +30,7 @@ const ChargeRepeats = 10 * time.Minute
 type Entry struct {
 	// Key is the Redis key; or a [UserKey], if the rule was named (see [Rule.Named]).
 	Key string
-	// Hash is passed to the rule's [Asker].
+	// Hash is passed to the rule's [Observer].
 	Hash uint64
 	// Rule is the rule that decides.
 	Rule *Rule

@@ -24,9 +24,9 @@ type Rule struct {
 	calendar *calendar
 	slots    bool // made by NewSlotsRule
 
-	keys  Keyspace
-	name  string // "" if an Entry's Key is already its Redis key
-	asker Asker  // nil: nobody is notified of replies
+	keys     Keyspace
+	name     string   // "" if an Entry's Key is already its Redis key
+	observer Observer // nil: nobody is notified of replies
 }
 
 // packedRule is the rule in the script's format: algorithm (1 byte), quota (7), window (7), and the
@@ -98,10 +98,10 @@ func NewRule(l limit.Limit, a limit.Algorithm) (*Rule, error) {
 }
 
 // Named returns a copy of the rule for entries whose Key is a user key: keys makes their Redis keys under that
-// name. asker, which may be nil, is notified of their replies.
-func (r *Rule) Named(keys Keyspace, name string, asker Asker) *Rule {
+// name. observer, which may be nil, is notified of their replies.
+func (r *Rule) Named(keys Keyspace, name string, observer Observer) *Rule {
 	named := *r
-	named.keys, named.name, named.asker = keys, name, asker
+	named.keys, named.name, named.observer = keys, name, observer
 	return &named
 }
 

@@ -383,7 +383,7 @@ func (b *Batcher) remove(t *trip) {
 // handOut gives calls their parts of the replies.
 func (b *Batcher) handOut(calls []*call, from *batch, replies []Reply, sent int64) {
 	// Calls whose callers have left meanwhile were decided by other means: the units granted to them are not
-	// reported to the asker.
+	// reported to the observer.
 	present, decisions := calls[:0], 0
 	for _, c := range calls {
 		if c.claim() {
@@ -395,18 +395,18 @@ func (b *Batcher) handOut(calls []*call, from *batch, replies []Reply, sent int6
 	}
 	b.answered.Add(int64(decisions))
 	for i := range replies {
-		if e := &from.entries[i]; len(replies) > 1 && e.Rule.asker != nil {
-			e.Rule.asker.Answering(e)
+		if e := &from.entries[i]; len(replies) > 1 && e.Rule.observer != nil {
+			e.Rule.observer.Answering(e)
 		}
 	}
 	for i := range replies {
 		e, r := &from.entries[i], &replies[i]
 		if r.apart == nil {
-			b.notifyAsker(e, r, sent)
+			b.notifyObserver(e, r, sent)
 		}
 		for j := range r.each() {
 			one := e.alone(j)
-			b.notifyAsker(&one, &r.each()[j], sent)
+			b.notifyObserver(&one, &r.each()[j], sent)
 		}
 	}
 	var again []*call
@@ -418,10 +418,10 @@ func (b *Batcher) handOut(calls []*call, from *batch, replies []Reply, sent int6
 	b.requeue(again)
 }
 
-// notifyAsker notifies the entry's asker of a reply.
-func (b *Batcher) notifyAsker(e *Entry, r *Reply, sent int64) {
-	if asker := e.Rule.asker; asker != nil && r.Err == nil && r.Status != Expired && r.Status != Unreadable {
-		asker.Answered(b.hooks.Shard, e, r, sent)
+// notifyObserver notifies the entry's observer of a reply.
+func (b *Batcher) notifyObserver(e *Entry, r *Reply, sent int64) {
+	if observer := e.Rule.observer; observer != nil && r.Err == nil && r.Status != Expired && r.Status != Unreadable {
+		observer.Answered(b.hooks.Shard, e, r, sent)
 	}
 }
 

@@ -7,12 +7,12 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// asker adapts a rule to the [remote.Asker] interface for its entries.
-type asker Rule
+// observer adapts a rule to the [remote.Observer] interface for its entries.
+type observer Rule
 
 // Answering fetches the record in which a grant will be kept.
-func (a *asker) Answering(e *remote.Entry) {
-	if r := (*Rule)(a); r.inOutage != nil {
+func (o *observer) Answering(e *remote.Entry) {
+	if r := (*Rule)(o); r.inOutage != nil {
 		r.limiter.shards.Fetch(&outage.Question{Rule: r.inOutage, Hash: e.Hash})
 	}
 }
@@ -20,11 +20,11 @@ func (a *asker) Answering(e *remote.Entry) {
 // Answered remembers an answer of Redis, once for all callers that share the entry. It remembers a denial
 // for the next requests, and a grant for a possible outage. sent is the limiter's time before the entry
 // was sent. Waits in the reply are counted from sent, so they end no later than on Redis's clock (law 2).
-func (a *asker) Answered(shard int, e *remote.Entry, reply *remote.Reply, sent int64) {
+func (o *observer) Answered(shard int, e *remote.Entry, reply *remote.Reply, sent int64) {
 	if e.Operation > lua.Peek && !asksToHold(e) {
 		return
 	}
-	r := (*Rule)(a)
+	r := (*Rule)(o)
 	if r.slotTTL != 0 {
 		r.remember(e, reply, sent, e.Cost, min(r.config.denialLife, slotDenialLife)) // units may be released at any time
 		return

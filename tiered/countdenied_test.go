@@ -248,7 +248,7 @@ func TestLaw2CallersThatHaveLeftAreNotDenied(t *testing.T) {
 		if judged := replyUnder(1000, reply, e.Cost, e.Count, c.operation); judged.Granted > c.granted {
 			t.Errorf("%d units are granted, of which %d are anybody's", judged.Granted, c.granted)
 		}
-		(*asker)(r).Answered(0, &e, reply, l.now())
+		(*observer)(r).Answered(0, &e, reply, l.now())
 		if d := mustAllow(t, r, key, 5); d.Allowed == c.denied {
 			t.Errorf("%d of operation %d with %d units granted, and %d used: then %+v", c.count, c.operation, c.granted, c.used, d)
 		}

@@ -114,7 +114,7 @@ func (l *Limiter) describedRule(name string, lim limit.Limit, c ruleConfig) (*Ru
 	}
 	r.counters, r.decisions = l.metrics.rule(name, c.dryRun)
 	runtime.AddCleanup(r, l.metrics.forget, r.counters) // only then can no call and no hold of the rule count any more
-	r.encoded = encoded.Named(l.keys, name, (*asker)(r))
+	r.encoded = encoded.Named(l.keys, name, (*observer)(r))
 	if slotTTL != 0 {
 		return r, nil
 	}
