@@ -47,7 +47,7 @@ func (r *Rule) Acquire(ctx context.Context, key string, units int64) (*Slot, lim
 // last slot. A Peek acquires none.
 func (q *question) acquire(ctx context.Context, count int64) ([]*Slot, limit.Decision, error) {
 	r := q.rule
-	if err := r.checkSlots(ctx, q.key.said, q.cost); err != nil {
+	if err := r.checkSlots(ctx, q.key.original, q.cost); err != nil {
 		return nil, limit.Decision{}, err
 	}
 	l := r.limiter

@@ -65,7 +65,7 @@ func TestLaw12NoSlotIsAcquiredBehindClose(t *testing.T) {
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix())
 	r := newRule(t, l, "jobs", limit.Concurrent(1))
 	q := r.ask("k", 1, lua.Take)
-	if err := r.checkSlots(t.Context(), q.key.said, q.cost); err != nil {
+	if err := r.checkSlots(t.Context(), q.key.original, q.cost); err != nil {
 		t.Fatal(err)
 	}
 	l.closed.Store(true)

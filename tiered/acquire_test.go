@@ -41,8 +41,8 @@ func TestLaw7SlotsKeepNoLongKeys(t *testing.T) {
 	r := newRule(t, newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix()), "jobs", limit.Concurrent(1))
 	slot := mustAcquire(t, r, strings.Repeat("k", limit.MaxKey), 1)
 	defer slot.Release()
-	if said, name := len(slot.key.said), len(slot.key.name); said > 0 || name == 0 || name > 100 {
-		t.Errorf("a slot keeps %d and %d bytes of its key", said, name)
+	if original, name := len(slot.key.original), len(slot.key.name); original > 0 || name == 0 || name > 100 {
+		t.Errorf("a slot keeps %d and %d bytes of its key", original, name)
 	}
 }
 

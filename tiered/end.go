@@ -14,7 +14,7 @@ import (
 func (q *question) end(d *limit.Decision, err error) error {
 	r := q.rule
 	if q.operation != lua.Peek {
-		r.count(q.key.said, d, err)
+		r.count(q.key.original, d, err)
 	}
 	if q.operation == lua.Take && err == nil {
 		r.shadow.compare(&q.key, q.cost, d)

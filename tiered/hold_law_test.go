@@ -288,8 +288,8 @@ func TestLaw7HoldsKeepNoLongKeys(t *testing.T) {
 	k := l.key(long)
 	k.hold = l.newHolding(time.Minute)
 	for what, kept := range map[string]callKey{"a hold": h.key, "a cancellation": r.cancelling(&k, 1).key} {
-		if len(kept.said) > 0 || len(kept.name) > 64 {
-			t.Errorf("%s keeps a key of %d bytes, in Redis %d", what, len(kept.said), len(kept.name))
+		if len(kept.original) > 0 || len(kept.name) > 64 {
+			t.Errorf("%s keeps a key of %d bytes, in Redis %d", what, len(kept.original), len(kept.name))
 		}
 	}
 	mustSettle(t, h, 3)

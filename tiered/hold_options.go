@@ -32,11 +32,11 @@ func HoldLife(d time.Duration) RuleOption {
 func (r *Rule) HoldLife() time.Duration { return r.config.holdLife }
 
 // lifeOf returns how long a hold lasts if the caller passed the given life.
-func (r *Rule) lifeOf(said time.Duration) time.Duration {
-	if said == LifeOfRule {
+func (r *Rule) lifeOf(given time.Duration) time.Duration {
+	if given == LifeOfRule {
 		return r.config.holdLife
 	}
-	return said
+	return given
 }
 
 // checkHold returns an error if the rule cannot hold units for the given life.

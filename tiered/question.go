@@ -24,7 +24,7 @@ type question struct {
 // begin sets the fields of a zero question.
 func (q *question) begin(r *Rule, key string, cost int64, operation int) {
 	q.rule, q.cost, q.operation = r, cost, operation
-	q.key.said, q.key.hash = key, r.limiter.hasher.Hash(key)
+	q.key.original, q.key.hash = key, r.limiter.hasher.Hash(key)
 }
 
 // decide decides a single request, and ends the question with the result.
@@ -77,7 +77,7 @@ func (q *question) decide(ctx context.Context, d *limit.Decision) (err error) {
 		_, *d, err = q.acquire(ctx, 1)
 		return err
 	}
-	if err := r.check(ctx, q.key.said, q.cost); err != nil {
+	if err := r.check(ctx, q.key.original, q.cost); err != nil {
 		return err
 	}
 	now := r.limiter.now()
@@ -191,25 +191,27 @@ func (q *question) fallback(d *limit.Decision, now int64, err error) {
 // callKey is the key of a call, with values that are computed from it once. They are computed in the
 // caller's goroutine, so that a long key costs only its own caller.
 type callKey struct {
-	said string
-	hash uint64         // hash by which this process remembers the key
-	name remote.UserKey // name in Redis, and wherever a key is kept; "" until it is needed
-	hold *holding       // nil: units are charged for good
+	original string         // as the caller gave it; "" in a key that is kept
+	hash     uint64         // hash by which this process remembers the key
+	name     remote.UserKey // name in Redis, and wherever a key is kept; "" until it is needed
+	hold     *holding       // nil: units are charged for good
 }
 
-func (l *Limiter) key(said string) callKey { return callKey{said: said, hash: l.hasher.Hash(said)} }
+func (l *Limiter) key(original string) callKey {
+	return callKey{original: original, hash: l.hasher.Hash(original)}
+}
 
 // kept returns the key for use beyond the call. It does not keep the original key, which may be long.
 func (k *callKey) kept() callKey {
 	other := *k
-	other.said, other.name = "", remote.UserKey(strings.Clone(string(k.inRedis())))
+	other.original, other.name = "", remote.UserKey(strings.Clone(string(k.inRedis())))
 	return other
 }
 
 // inRedis returns the key in the form used in Redis keys. A long key is replaced by a hash.
 func (k *callKey) inRedis() remote.UserKey {
 	if k.name == "" {
-		k.name = remote.NewUserKey(k.said)
+		k.name = remote.NewUserKey(k.original)
 	}
 	return k.name
 }

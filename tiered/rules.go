@@ -165,10 +165,10 @@ func (r *Rule) settings() string {
 	case c.algorithm.IsAutomatic() && !r.limit.IsConcurrent():
 		algorithm += " by default"
 	}
-	said := []string{algorithm, fmt.Sprintf("outage %v", c.policy)}
+	settings := []string{algorithm, fmt.Sprintf("outage %v", c.policy)}
 	add := func(set bool, format string, args ...any) {
 		if set {
-			said = append(said, fmt.Sprintf(format, args...))
+			settings = append(settings, fmt.Sprintf(format, args...))
 		}
 	}
 	add(c.dryRun, "dry run")
@@ -180,5 +180,5 @@ func (r *Rule) settings() string {
 	add(r.slotTTL != 0 && r.slotTTL != defaultSlotTTL, "slot TTL %v", r.slotTTL)
 	add(c.shadow != 0, "shadow %v", c.shadow)
 	add(c.countDenied, "counts denied requests")
-	return fmt.Sprintf("%v (%s)", r.given, strings.Join(said, ", "))
+	return fmt.Sprintf("%v (%s)", r.given, strings.Join(settings, ", "))
 }

@@ -93,7 +93,7 @@ type comparison struct {
 
 // compare queues a decision for comparison, if its key is in the sample. It never waits.
 func (s *shadow) compare(key *callKey, cost int64, d *limit.Decision) {
-	if s == nil || d.Degraded() || cost > s.quota || !s.sampled(key.said) {
+	if s == nil || d.Degraded() || cost > s.quota || !s.sampled(key.original) {
 		return // a large burst may grant a cost above the limit, which a log cannot decide
 	}
 	c := comparison{shadow: s, shard: s.limiter.shardOf(key), key: key.kept().name, cost: cost, allowed: d.Allowed}

@@ -98,7 +98,7 @@ func (w *waiter) end() (limit.Decision, error) {
 			_ = q.end(&w.decision, nil)
 		}
 	default:
-		w.rule.count(w.key.said, &w.decision, w.err)
+		w.rule.count(w.key.original, &w.decision, w.err)
 	}
 	return w.decision, w.err
 }
