@@ -16,9 +16,9 @@ import (
 // free. Those of one key form one entry. If the key has other entries, too, these follow directly, so that its
 // state is read once.
 type batch struct {
-	entries []Entry
+	entries []Entry // in the order in which they are sent; empty until finish
 
-	runs   []entryRun
+	runs   []entryRun              // the same entries, in the order in which they were added
 	first  []int32                 // the first run of releases and settlements of each key
 	loads  []load                  // one per key
 	loadOf map[entryIdentity]int32 // positions in loads; unused while there is only one, because most batches are small
@@ -312,21 +312,21 @@ func (b *batch) append(e *Entry, deadline int64) int32 {
 // finish puts the entries in their final order.
 func (b *batch) finish() {
 	for _, at := range b.first {
-		b.line(at)
+		b.appendRuns(at)
 		e := &b.runs[at].entry
 		if others := b.loadFor(entryIdentity{rule: e.Rule, key: e.Key}); others != nil && !b.groups {
-			b.line(b.runs[others.last].head)
+			b.appendRuns(b.runs[others.last].head)
 		}
 	}
 	for at := range b.runs {
 		if run := &b.runs[at]; run.head == int32(at) && run.at == noRun {
-			b.line(int32(at))
+			b.appendRuns(int32(at))
 		}
 	}
 }
 
-// line appends the runs of a key to the entries, beginning with the head.
-func (b *batch) line(at int32) {
+// appendRuns appends the runs of a key to the entries, beginning with the head.
+func (b *batch) appendRuns(at int32) {
 	for {
 		run := &b.runs[at]
 		run.at = int32(len(b.entries))

@@ -188,11 +188,11 @@ func (b *Batcher) decide(c *call, within time.Duration) error {
 			return c.late()
 		}
 	}
-	c.asked = localTime()
-	c.deadline = c.asked + within.Microseconds()
+	c.began = localTime()
+	c.deadline = c.began + within.Microseconds()
 	if t, ok := c.ctx.Deadline(); ok {
 		if ends := localTimeOf(t); ends < c.deadline {
-			c.hurried = ends-c.asked < int64(hurriedPart*float64(c.deadline-c.asked))
+			c.hurried = ends-c.began < int64(hurriedPart*float64(c.deadline-c.began))
 			c.deadline = ends
 		}
 	}

@@ -11,7 +11,7 @@ import (
 // most of a trip's work for a call.
 type call struct {
 	done            chan struct{} // signals its caller: it was elected, or answered
-	asked, deadline int64         // local time
+	began, deadline int64         // local time of the call, and by which it must be answered
 	state           atomic.Uint32 // see below
 	elected         bool          // its caller was elected to lead the next trip; read only after receiving from done
 	mayLead         bool          // its caller may lead: it has as much time as the limiter gives

@@ -92,7 +92,7 @@ func TestNodesAreForgotten(t *testing.T) {
 	if script.nodeOf(context.Background(), "k") != n {
 		t.Error("a node that was just asked is forgotten")
 	}
-	n.asked.Store(localTime() - forgetAfter.Microseconds() - 1)
+	n.lookedUp.Store(localTime() - forgetAfter.Microseconds() - 1)
 	script.ReturnIdleConnections()
 	if script.nodeOf(context.Background(), "k") == n {
 		t.Error("a node that was not asked for long is kept")

@@ -117,7 +117,7 @@ func TestLaw7CallsShareEntriesWhenTheNewestGoFirst(t *testing.T) {
 	for i := range calls { // the first has waited for 54 s
 		waited := int64(callers-i) * 54_000 * ms / callers
 		calls[i] = waitingCall(rule, deadline-waited)
-		calls[i].asked -= waited
+		calls[i].began -= waited
 		calls[i].entry.Key = "hot"
 	}
 	b.mu.Lock()

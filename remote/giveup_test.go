@@ -84,8 +84,8 @@ func TestLaw7WhoHasTimeLeftWhenATripIsGivenUpIsAnswered(t *testing.T) {
 	decide(t, NewScript(client), "k", rule, 0, 1)
 	server.Pause()
 	c := callOf(t.Context(), Entry{Key: "k", Rule: rule, Cost: 1})
-	c.asked = localTime()
-	c.deadline = c.asked + (within + more).Microseconds() // the trip's own deadline is "within" from now
+	c.began = localTime()
+	c.deadline = c.began + (within + more).Microseconds() // the trip's own deadline is "within" from now
 	b.mu.Lock()
 	b.queue.add(c)
 	b.start()

@@ -50,17 +50,17 @@ func (b *Batcher) enqueue(c *call) (lead, others bool, err error) {
 	if b.closed {
 		return false, false, limit.ErrClosed
 	}
-	if b.queue.entries >= b.opt.Queue || !b.hasRoom(c.asked) && b.room.mayTurnAway(c.asked) {
+	if b.queue.entries >= b.opt.Queue || !b.hasRoom(c.began) && b.room.mayTurnAway(c.began) {
 		return false, false, ErrNoRoom
 	}
 	b.repeated = c.group == nil && c.entry.Hash == b.newest
 	b.newest = c.entry.Hash
 	b.queue.add(c)
 	if b.waiting.Load() > fewCallers {
-		b.many = c.asked
+		b.many = c.began
 	}
 	if !b.mayStart() {
-		b.setReaper(c.due(c.asked))
+		b.setReaper(c.due(c.began))
 		return false, false, nil
 	}
 	b.start()
@@ -68,7 +68,7 @@ func (b *Batcher) enqueue(c *call) (lead, others bool, err error) {
 	if c.lead() {
 		return true, others, nil
 	}
-	b.setReaper(c.due(c.asked))
+	b.setReaper(c.due(c.began))
 	b.elect(others)
 	return false, false, nil
 }
@@ -82,7 +82,7 @@ func (b *Batcher) mayStart() bool {
 		return false
 	}
 	// Calls of one key share an entry: the last batch shows how many do.
-	full := b.queue.entries*b.last.sent >= b.minEntries()*max(1, b.last.asked)
+	full := b.queue.entries*b.last.sent >= b.minEntries()*max(1, b.last.unmerged)
 	if !full && !b.distance.isFar() && !b.ownTripsPay() {
 		return false
 	}
@@ -107,7 +107,7 @@ func (b *Batcher) slowFrom() int64 {
 
 // minEntries returns the number of entries from which a further trip pays. The lock is held.
 func (b *Batcher) minEntries() int {
-	if b.alone && b.inFlight == 1 && b.last.asked >= fullAlone && len(b.trips) == 1 && b.trips[0].entries > 0 {
+	if b.alone && b.inFlight == 1 && b.last.unmerged >= fullAlone && len(b.trips) == 1 && b.trips[0].entries > 0 {
 		return max(fullAlone, b.trips[0].entries) // the other trip has been sent
 	}
 	return fullBatch
@@ -182,7 +182,7 @@ func (b *Batcher) lead(leader *call, others bool) {
 // in the queue, or on another trip, which may end later than the call's deadline. The lock is held.
 func (b *Batcher) follow(leader *call) {
 	if leader.follow(); !leader.claimed() {
-		b.setReaper(leader.due(leader.asked))
+		b.setReaper(leader.due(leader.began))
 	}
 }
 
@@ -192,7 +192,7 @@ func (b *Batcher) follow(leader *call) {
 func (b *Batcher) awaitOthers() {
 	for before := -1; ; runtime.Gosched() {
 		b.mu.Lock()
-		waiting, enough := b.queue.entries, b.opt.MaxBatch*b.last.asked/max(1, b.last.sent)
+		waiting, enough := b.queue.entries, b.opt.MaxBatch*b.last.unmerged/max(1, b.last.sent)
 		b.mu.Unlock()
 		if waiting <= before || waiting >= enough {
 			return

@@ -17,8 +17,8 @@ func waitingCall(rule *Rule, left int64) *call {
 
 // waiting makes c a call that waits and has the given time left, in µs.
 func waiting(c *call, left int64) *call {
-	c.asked = localTime()
-	c.deadline, c.mayLead = c.asked+left, true
+	c.began = localTime()
+	c.deadline, c.mayLead = c.began+left, true
 	return c
 }
 
@@ -71,7 +71,7 @@ func TestFurtherTripsWaitForRedisNotForThisProcess(t *testing.T) {
 		b.distance = distance{}
 		b.distance.repeated(0, c.way, knownAfter)
 		trip := &trip{flight: flight{ends: localTime() - c.inFlightFor + 80_000*ms, entries: 1}}
-		b.queue, b.inFlight, b.delay, b.trips, b.last = queueOf(calls...), 1, c.delay, append(b.trips, trip), cargo{asked: 1, sent: 1}
+		b.queue, b.inFlight, b.delay, b.trips, b.last = queueOf(calls...), 1, c.delay, append(b.trips, trip), cargo{unmerged: 1, sent: 1}
 		if may := b.mayStart(); may != c.may {
 			t.Errorf("a trip has been in flight for %d µs, the last one was delayed by %d, and the round trip takes %d: another may start: %v",
 				c.inFlightFor, c.delay, c.way, may)
@@ -104,7 +104,7 @@ func TestAFarRedisIsNotSlow(t *testing.T) {
 func TestTheOnlyProcessOfAFleetMakesASecondTripSooner(t *testing.T) {
 	b, _ := newBatcher(t, redistest.Shared(t).Client(t))
 	rule := newRule(t, limit.PerHour(10), limit.GCRA())
-	same := cargo{calls: fullAlone, asked: fullAlone, sent: fullAlone}
+	same := cargo{calls: fullAlone, unmerged: fullAlone, sent: fullAlone}
 	for _, c := range []struct {
 		what     string
 		alone    bool
@@ -121,9 +121,9 @@ func TestTheOnlyProcessOfAFleetMakesASecondTripSooner(t *testing.T) {
 		{"as many as in flight", true, 1, fullAlone + 4, fullAlone + 4, same, true, (3*fullAlone + 12) / 2},
 		{"the trip takes all who wait", true, 1, 0, fullAlone, same, false, fullAlone},
 		{"a third one", true, 2, fullAlone, fullAlone, same, false, 3 * fullAlone / 2},
-		{"calls of few keys", true, 1, 1, fullBatch, cargo{calls: fullBatch, asked: fullBatch, sent: 1}, false, fullBatch},
-		{"not known how many keys", true, 1, 1, fullAlone, cargo{calls: 1, asked: 1, sent: 1}, false, fullAlone},
-		{"calls of several entries", true, 1, fullAlone, fullAlone, cargo{calls: 1, asked: fullAlone, sent: fullAlone}, true, 3 * fullAlone / 2},
+		{"calls of few keys", true, 1, 1, fullBatch, cargo{calls: fullBatch, unmerged: fullBatch, sent: 1}, false, fullBatch},
+		{"not known how many keys", true, 1, 1, fullAlone, cargo{calls: 1, unmerged: 1, sent: 1}, false, fullAlone},
+		{"calls of several entries", true, 1, fullAlone, fullAlone, cargo{calls: 1, unmerged: fullAlone, sent: fullAlone}, true, 3 * fullAlone / 2},
 		{"few", true, 1, 1, fullAlone/2 - 1, same, false, fullBatch},
 		{"others", false, 1, fullAlone, fullBatch - 1, same, false, (2*fullBatch - 2 + fullAlone + 1) / 2},
 		{"others, few", false, 1, fullAlone, fullAlone, same, false, fullBatch},
@@ -172,7 +172,7 @@ func TestFewCallersOfTheOnlyProcessDoNotWaitForATrip(t *testing.T) {
 	} {
 		b, _ := newBatcher(t, redistest.Shared(t).Client(t)) // at most 4 trips in flight
 		b.mu.Lock()
-		b.alone, b.parallel, b.inFlight, b.last = c.alone, c.parallel, b.opt.InFlight, cargo{calls: 1, asked: 1, sent: 1}
+		b.alone, b.parallel, b.inFlight, b.last = c.alone, c.parallel, b.opt.InFlight, cargo{calls: 1, unmerged: 1, sent: 1}
 		b.mu.Unlock()
 		b.waiting.Store(c.asking)
 		for _, key := range c.keys {

@@ -37,7 +37,7 @@ func TestLaw7LoadingLosesNoCall(t *testing.T) {
 				c.entry.Key = fmt.Sprint("own ", i)
 			}
 			waited := int64(80-i) * rapid.SampledFrom([]int64{1, 9}).Draw(t, "waited") * ms
-			c.asked, c.deadline = c.asked-waited, c.deadline-waited
+			c.began, c.deadline = c.began-waited, c.deadline-waited
 			switch rapid.IntRange(0, 9).Draw(t, "ended") {
 			case 0:
 				c.claim()

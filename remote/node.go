@@ -18,11 +18,11 @@ import (
 // node is a server that runs the script: the only one, or a master of a Cluster. A client of an unknown type,
 // which may have several servers behind it, counts as one node.
 type node struct {
-	client  sender
-	cluster sender // nil: not a node of a Cluster
-	held    heldConns
-	clocks  *clocks
-	asked   atomic.Int64 // local time of its last look-up
+	client   sender
+	cluster  sender // nil: not a node of a Cluster
+	held     heldConns
+	clocks   *clocks
+	lookedUp atomic.Int64 // local time of its last look-up
 }
 
 // sender is what clients and connections of go-redis have in common.
@@ -133,7 +133,7 @@ func (ns *nodes) of(ctx context.Context, key string) *node {
 		known, _ = ns.known.LoadOrStore(client, n)
 	}
 	n := known.(*node)
-	n.asked.Store(localTime())
+	n.lookedUp.Store(localTime())
 	return n
 }
 
@@ -152,7 +152,7 @@ func (ns *nodes) returnIdle() {
 	now := localTime()
 	ns.known.Range(func(client, known any) bool {
 		n := known.(*node)
-		forget := now-n.asked.Load() > forgetAfter.Microseconds()
+		forget := now-n.lookedUp.Load() > forgetAfter.Microseconds()
 		if n.held.returnAll(forget) && forget {
 			ns.known.Delete(client)
 		}

@@ -50,8 +50,8 @@ func TestLaw7TripsThatPanic(t *testing.T) {
 			for range 3 {
 				hook.next.Store(&do)
 				other := callOf(t.Context(), Entry{Key: "k", Rule: rule, Cost: 1}) // shares the trip
-				other.asked = localTime()
-				other.deadline = other.asked + b.opt.Deadline.Microseconds()
+				other.began = localTime()
+				other.deadline = other.began + b.opt.Deadline.Microseconds()
 				b.mu.Lock()
 				b.queue.add(other)
 				b.mu.Unlock()

@@ -52,9 +52,9 @@ func (quietHook) DialHook(next redis.DialHook) redis.DialHook {
 }
 
 const (
-	// dialBehindAtMost is the largest number of unused connections with which DialAnother dials one. A client
+	// maxUnused is the largest number of unused connections of a client for which DialAnother dials one. A client
 	// with more is in use by others, who would use its quiet and other connections alike.
-	dialBehindAtMost = 4
+	maxUnused = 4
 	// nearWithin is how soon Redis must answer for quiet connections to matter.
 	nearWithin = 5 * time.Millisecond
 )
@@ -79,7 +79,7 @@ func dialAnother(ctx context.Context, client *redis.Client) {
 		return
 	}
 	before := client.PoolStats()
-	if idle := before.IdleConns; idle == 0 || idle > dialBehindAtMost || int(before.TotalConns)+spareConns > mostConns(client) {
+	if idle := before.IdleConns; idle == 0 || idle > maxUnused || int(before.TotalConns)+spareConns > mostConns(client) {
 		return
 	}
 	var taken []*redis.Conn

@@ -85,7 +85,7 @@ func (b *Batcher) hasRoom(now int64) bool {
 	}
 	before := b.queue.entries
 	for _, t := range b.trips {
-		before += t.asked
+		before += t.unmerged
 	}
 	return before < most
 }

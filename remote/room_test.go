@@ -183,7 +183,7 @@ func hang(t *testing.T, within time.Duration, options ...func(*Options)) (*Batch
 	redistest.Eventually(t, "a trip is under way", func() bool {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		return len(b.trips) > 0 && b.trips[0].asked > 0 // the trip is loaded
+		return len(b.trips) > 0 && b.trips[0].unmerged > 0 // the trip is loaded
 	})
 	return b, server, rule
 }
@@ -229,7 +229,7 @@ func TestLaw7TheNewestGoFirstWhenNotAllCanBeServed(t *testing.T) {
 		}
 		if late {
 			b.mu.Lock()
-			b.queue.calls[0].asked -= 3_500_000
+			b.queue.calls[0].began -= 3_500_000
 			b.mu.Unlock()
 		}
 		server.Resume()
@@ -255,7 +255,7 @@ func TestLaw7TheNextTripTakesAsLongAsTheLastTwo(t *testing.T) {
 		{slow, 40, 40, 4, slow}, {40, slow, slow, 4, slow}, {slow, 40, 40, 0, slow},
 	} {
 		b, _ := newBatcher(t, redistest.Shared(t).Client(t), deadline(80*time.Millisecond))
-		ended, now := &trip{cargo: cargo{asked: carried}, flight: flight{done: func(error) {}}}, localTime()
+		ended, now := &trip{cargo: cargo{unmerged: carried}, flight: flight{done: func(error) {}}}, localTime()
 		for range 2 * carried { // while the first trip was in flight
 			b.room.mayTurnAway(now)
 		}
@@ -331,7 +331,7 @@ func TestLaw7CallsThatWouldBeLateAreNotSent(t *testing.T) {
 	rule := newRule(t, limit.PerHour(10), limit.GCRA())
 	call := func(waited int64) *call {
 		c := waitingCall(rule, 60_000*ms-waited)
-		c.asked -= waited
+		c.began -= waited
 		return c
 	}
 	late, inTime, hurried, short, justCome := call(42_000*ms), call(18_000*ms), call(42_000*ms), call(42_000*ms), call(0)

@@ -24,8 +24,8 @@ type trip struct {
 // flight is the part of a trip that the batcher's lock guards.
 type flight struct {
 	leader   *call        // nil: a separate goroutine leads
-	entries  int          // on the trip; 0 while it is loaded
-	asked    int          // entries of the calls; 0 while it is loaded
+	entries  int          // entries that are sent; 0 while it is loaded
+	unmerged int          // entries of the calls, as in cargo; 0 while it is loaded
 	ends     int64        // local time at which the trip is given up; 0 while it is loaded
 	ctx      *tripContext // of the command
 	done     func(error)
@@ -36,10 +36,10 @@ type flight struct {
 
 // cargo is how much a trip carries.
 type cargo struct {
-	calls int
-	asked int  // entries of the calls
-	sent  int  // entries sent: calls of one key share one
-	large bool // a large call is among them
+	calls    int
+	unmerged int  // entries of the calls, before calls of one key were merged
+	sent     int  // entries that are sent
+	large    bool // a large call is among them
 }
 
 // load puts waiting calls on a trip in order of arrival. There may be none. If the leader has little time left, it
@@ -73,7 +73,7 @@ func (b *Batcher) load(leader *call, now int64) *trip {
 	// If not all calls can be served in time, the newest go first. In order of arrival every call would be
 	// answered too late, because every call would have waited for long. This is the case once a call has waited
 	// for longer than waitPart, or for so long that its trip would not end in time.
-	newestFirst := calls > 0 && now-t.calls[0].asked > deadline-max(b.took.next, int64((1-waitPart)*float64(deadline)))
+	newestFirst := calls > 0 && now-t.calls[0].began > deadline-max(b.took.next, int64((1-waitPart)*float64(deadline)))
 	if t.alone = b.failed && calls > 1; t.alone {
 		// After a failure only one call is sent: the one that came last, because it has the most time left. If
 		// Redis hangs, the other calls will not have been sent when their time is over, and so cannot have been
@@ -166,7 +166,7 @@ func (b *Batcher) addCallsWithin(t *trip, calls []*call, now int64, bound *bound
 			c.send()
 			t.calls[t.cargo.calls] = c
 			t.cargo.calls++
-			t.cargo.asked += c.entries()
+			t.cargo.unmerged += c.entries()
 			t.cargo.large = t.cargo.large || c.isLarge()
 			t.left.count(c, -1)
 		case keysFull:
@@ -188,7 +188,7 @@ func (b *Batcher) addCallsWithin(t *trip, calls []*call, now int64, bound *bound
 // that trips show when Redis has become faster. A caller that has less time than others waits until its own
 // time is over.
 func (b *Batcher) mayGiveUp(c *call, now int64) bool {
-	waited := float64(now - c.asked)
+	waited := float64(now - c.began)
 	return waited > (1-waitPart)*float64(b.opt.Deadline.Microseconds()) && !c.hurried && !c.short
 }
 
@@ -207,7 +207,7 @@ func (b *Batcher) run(t *trip, started int64) (hasPlace bool) {
 	}
 	ctx := newTripContext(ends)
 	b.mu.Lock()
-	t.entries, t.asked, t.ends, t.ctx, t.done = len(t.batch.runs), t.cargo.asked, ends, ctx, done
+	t.entries, t.unmerged, t.ends, t.ctx, t.done = len(t.batch.runs), t.cargo.unmerged, ends, ctx, done
 	if !t.full { // it carries all calls that the others left behind
 		for _, other := range b.trips {
 			other.full = false
@@ -258,9 +258,9 @@ func (b *Batcher) tripEnded(t *trip, now, took, server int64, err error) {
 		// Trips of many processes queue up in front of a slow Redis, and how long one waits there varies. Entries
 		// that come too late cost Redis almost as much as others. If many calls are turned away, there are enough
 		// others to take their place.
-		b.took.ended(now, took, wasSlow && b.slow && 2*declined >= int64(t.cargo.asked))
+		b.took.ended(now, took, wasSlow && b.slow && 2*declined >= int64(t.cargo.unmerged))
 		if !t.alone {
-			b.room.ended(now, took, t.cargo.asked, t.full, b.opt.Deadline.Microseconds())
+			b.room.ended(now, took, t.cargo.unmerged, t.full, b.opt.Deadline.Microseconds())
 		}
 	}
 	b.mu.Unlock()
@@ -485,7 +485,7 @@ func (b *Batcher) requeue(calls []*call) {
 	for _, c := range calls {
 		c.state.Store(callWaiting)
 		c.mayLead = false // its caller may have been elected already without knowing it yet
-		b.setReaper(c.due(c.asked))
+		b.setReaper(c.due(c.began))
 		first.add(c)
 	}
 	if b.closed {
