@@ -13,7 +13,7 @@ type observer Rule
 // Answering fetches the record in which a grant will be kept.
 func (o *observer) Answering(e *remote.Entry) {
 	if r := (*Rule)(o); r.inOutage != nil {
-		r.limiter.shards.Fetch(&outage.Question{Rule: r.inOutage, Hash: e.Hash})
+		r.limiter.shards.Fetch(&outage.Request{Rule: r.inOutage, Hash: e.Hash})
 	}
 }
 
@@ -34,7 +34,7 @@ func (o *observer) Answered(shard int, e *remote.Entry, reply *remote.Reply, sen
 		reply = &judged
 	}
 	if reply.Granted > 0 || reply.Status == remote.Denied {
-		r.limiter.shards.At(shard).Learned(&outage.Question{Rule: r.inOutage, Hash: e.Hash, Key: remote.UserKey(e.Key)}, reply)
+		r.limiter.shards.At(shard).Learned(&outage.Request{Rule: r.inOutage, Hash: e.Hash, Key: remote.UserKey(e.Key)}, reply)
 	}
 	cost := e.Cost
 	if e.Operation == lua.TakeUpTo || e.Operation == lua.HoldUpTo {

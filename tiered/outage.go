@@ -111,9 +111,9 @@ func (l *Limiter) newShards() *outage.Shards {
 // shardOf returns the shard of a key.
 func (l *Limiter) shardOf(key *callKey) *outage.Shard { return l.shards.Of(key.inRedis()) }
 
-// inOutageOf returns the question to a shard about a key, without a cost.
-func (r *Rule) inOutageOf(key *callKey) outage.Question {
-	return outage.Question{Rule: r.inOutage, Hash: key.hash, Key: key.inRedis()}
+// inOutageOf returns a request for a shard about a key, without a cost.
+func (r *Rule) inOutageOf(key *callKey) outage.Request {
+	return outage.Request{Rule: r.inOutage, Hash: key.hash, Key: key.inRedis()}
 }
 
 // outage reports whether an error of the Redis tier leaves the decision to the outage policy. All other

@@ -55,8 +55,8 @@ func (q *question) fill(e *remote.Entry) {
 	q.key.hold.ask(e)
 }
 
-// inOutage returns the question in the form that the shard takes.
-func (q *question) inOutage() (asked outage.Question) {
+// inOutage returns the question as a request for its shard.
+func (q *question) inOutage() (asked outage.Request) {
 	asked.Rule, asked.Hash, asked.Key = q.rule.inOutage, q.key.hash, q.key.inRedis()
 	asked.Cost, asked.Operation = q.cost, q.operation
 	return asked

@@ -108,7 +108,7 @@ func (k *Keeper) Granted(r *Rule, hash uint64, key remote.UserKey, granted int64
 		k.table.Refused(hash^r.Salt, k.shards.Now()+int64(r.Life))
 		return
 	}
-	q := outage.Question{Rule: r.Outage, Hash: hash, Key: key, Cost: want, Operation: lua.Lease}
+	q := outage.Request{Rule: r.Outage, Hash: hash, Key: key, Cost: want, Operation: lua.Lease}
 	renew := func() {
 		defer k.end()
 		k.renew(r, &q)
@@ -121,7 +121,7 @@ func (k *Keeper) Granted(r *Rule, hash uint64, key remote.UserKey, granted int64
 }
 
 // renew requests a lease. It ends the key's present lease, if there is one.
-func (k *Keeper) renew(r *Rule, q *outage.Question) {
+func (k *Keeper) renew(r *Rule, q *outage.Request) {
 	hash := q.Hash ^ r.Salt
 	terms := remote.Lease{ID: k.table.NextID(), Most: r.Most, Reserve: r.Reserve, Life: r.Life}
 	var entries []remote.Entry
@@ -246,7 +246,7 @@ func (k *Keeper) unrecord(e *local.Ended[*Rule]) {
 	if e.Owner.Outage.Algorithm.Same(limit.SlidingLog()) {
 		granted = ledger.Oldest
 	}
-	q := outage.Question{Rule: e.Owner.Outage, Hash: e.Hash, Key: key}
+	q := outage.Request{Rule: e.Owner.Outage, Hash: e.Hash, Key: key}
 	k.shards.Of(key).Returned(&q, granted, e.Left, false)
 }
 

@@ -15,7 +15,7 @@ import (
 // at once.
 func TestForgetfulReplyIsFollowedByAHeartbeat(t *testing.T) {
 	l := newShards(t, 1)
-	q := question(newRule(t, "r", limit.PerHour(100), limit.SlidingLog()), "k", 50)
+	q := request(newRule(t, "r", limit.PerHour(100), limit.SlidingLog()), "k", 50)
 	s := l.first
 	s.Learned(q, &remote.Reply{Granted: 50, Remaining: 50})
 	s.Learned(q, &remote.Reply{Granted: 1, Remaining: 60})
@@ -35,7 +35,7 @@ func TestLaw11ForgottenGrantsAreChargedAgain(t *testing.T) {
 	s, m := l.first, l.masters[0]
 	r := newRule(t, "r", limit.PerHour(100), limit.SlidingLog())
 	l.heartbeat(t, s)
-	s.Learned(question(r, "k", 80), &remote.Reply{Granted: 80, Remaining: 20})
+	s.Learned(request(r, "k", 80), &remote.Reply{Granted: 80, Remaining: 20})
 	m.heard.Generation = "another"
 	l.heartbeat(t, s)
 	if s.State() != Settling || !s.Settling(r) || l.Counts.DataLosses.Load() != 1 {
@@ -44,12 +44,12 @@ func TestLaw11ForgottenGrantsAreChargedAgain(t *testing.T) {
 	if s.chargeSome(); len(m.charged) != 0 {
 		t.Errorf("charged before the key was used: %+v", m.charged)
 	}
-	own, d, ok := s.Reserve(question(r, "k", 20))
+	own, d, ok := s.Reserve(request(r, "k", 20))
 	if !ok || own.Units != 20 {
 		t.Fatalf("%+v, %+v", own, d)
 	}
-	s.Release(question(r, "k", 20), own)
-	if _, d, ok := s.Reserve(question(r, "k", 21)); ok || d.Allowed || d.Tier != limit.TierFallback || d.RetryAfter == 0 {
+	s.Release(request(r, "k", 20), own)
+	if _, d, ok := s.Reserve(request(r, "k", 21)); ok || d.Allowed || d.Tier != limit.TierFallback || d.RetryAfter == 0 {
 		t.Errorf("above the limit: %+v", d)
 	}
 	for s.Owes() {
@@ -81,12 +81,12 @@ func TestLaw3ALossIsNoticedBeforeChargesAreSent(t *testing.T) {
 	s, m := l.first, l.masters[0]
 	r := newRule(t, "r", limit.PerHour(100), limit.SlidingLog())
 	l.heartbeat(t, s)
-	without(s, question(r, "k", 7), l.Now(), errLost)
+	without(s, request(r, "k", 7), l.Now(), errLost)
 	batch := s.nextCharges(l.Now())
 	m.heard.Generation = "another"
 	l.heartbeat(t, s)
 	s.charge(batch)
-	s.Reserve(question(r, "k", 1))
+	s.Reserve(request(r, "k", 1))
 	for s.Owes() {
 		s.chargeSome()
 	}
@@ -195,11 +195,11 @@ func TestPeekOfAShare(t *testing.T) {
 	s, m := l.first, l.masters[0]
 	r := newRule(t, "r", limit.PerHour(100), limit.SlidingLog())
 	l.heartbeat(t, s)
-	s.Learned(question(r, "k", 80), &remote.Reply{Granted: 80, Remaining: 20})
+	s.Learned(request(r, "k", 80), &remote.Reply{Granted: 80, Remaining: 20})
 	m.heard.Generation = "another"
 	l.heartbeat(t, s)
 	for units, want := range map[int64]bool{1: true, 20: true, 21: false} {
-		q := question(r, "k", units)
+		q := request(r, "k", units)
 		q.Operation = lua.Peek
 		own, d, ok := s.Reserve(q)
 		if ok != want || own.Units != 0 {

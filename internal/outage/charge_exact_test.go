@@ -108,7 +108,7 @@ func TestLaw3ChargesAreExact(t *testing.T) {
 		granted := map[remote.UserKey]int64{}
 		grant := func() {
 			key := remote.UserKey(fmt.Sprint(c.draw(30)))
-			d := without(l.Of(key), question(rules[c.draw(2)], key, 1+int64(c.draw(9))), l.Now(), errLost)
+			d := without(l.Of(key), request(rules[c.draw(2)], key, 1+int64(c.draw(9))), l.Now(), errLost)
 			granted[key] += d.Granted
 		}
 		chargeAll := func(but *Shard) {

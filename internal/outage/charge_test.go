@@ -54,7 +54,7 @@ func TestLaw11ChargesAreNoOlderThanTheirOutage(t *testing.T) {
 		l.now.Store(1000*int64(window) + int64(window/20)) // within a sub-window
 		r := newRule(t, "r", limit.Per(50_000, window), a)
 		for range 5 {
-			if d := without(s, question(r, "k", 10), l.Now(), errLost); !d.Allowed {
+			if d := without(s, request(r, "k", 10), l.Now(), errLost); !d.Allowed {
 				t.Fatalf("%v: %+v", a, d)
 			}
 			l.now.Add(int64(time.Second))
@@ -97,7 +97,7 @@ func checkChangedInAnOutage(t *testing.T, quota int64, after time.Duration) {
 	s.Breaker.ForceOpen(errLost)
 	grant := func(r *Rule, units int64) {
 		t.Helper()
-		if d := without(s, question(r, "k", units), l.Now(), errLost); !d.Allowed {
+		if d := without(s, request(r, "k", units), l.Now(), errLost); !d.Allowed {
 			t.Fatalf("%+v", d)
 		}
 	}
@@ -182,7 +182,7 @@ func TestLaw3ALostAnswerIsAskedForAgain(t *testing.T) {
 	s, m := l.first, l.masters[0]
 	l.heartbeat(t, s)
 	r := newRule(t, "r", limit.PerHour(100), limit.SlidingLog())
-	without(s, question(r, "k", 7), l.Now(), errLost)
+	without(s, request(r, "k", 7), l.Now(), errLost)
 	m.err = remote.ErrNoAnswer
 	if pause := s.chargeSome(); pause == 0 || !s.Owes() {
 		t.Errorf("pause %v, owes %v", pause, s.Owes())
@@ -204,7 +204,7 @@ func TestLaw3ChargesThatWereNotSent(t *testing.T) {
 	l.heartbeat(t, s)
 	r := newRule(t, "r", limit.PerHour(100), limit.SlidingLog())
 	l.Ledger.RuleNumber(r.Name)
-	without(s, question(r, "k", 7), l.Now(), errLost)
+	without(s, request(r, "k", 7), l.Now(), errLost)
 	m.refuses(errLost, []remote.UserKey{"k"})
 	if pause := s.chargeSome(); pause < ProbeEvery || !s.Owes() || l.Uncharged() != 7 {
 		t.Errorf("pause %v, owes %v, %d units are not charged", pause, s.Owes(), l.Uncharged())
@@ -227,9 +227,9 @@ func TestLaw3AKeyOwesUnderTwoWindows(t *testing.T) {
 	l.heartbeat(t, s)
 	newRuleThere := onRedis(t, s)
 	old, r := newRuleThere("r", limit.PerHour(100), limit.SlidingLog()), newRuleThere("r", limit.PerDay(500), limit.SlidingLog())
-	without(s, question(old, "k", 7), l.Now(), errLost)
-	without(s, question(r, "k", 20), l.Now(), errLost)
-	without(s, question(r, "another", 5), l.Now(), errLost)
+	without(s, request(old, "k", 7), l.Now(), errLost)
+	without(s, request(r, "k", 20), l.Now(), errLost)
+	without(s, request(r, "another", 5), l.Now(), errLost)
 	for s.Owes() {
 		s.chargeSome()
 	}
@@ -252,7 +252,7 @@ func TestLaw3PendingChargesMoveWithTheirSlot(t *testing.T) {
 	key := l.keysOf(3, 1)[0]
 	l.heartbeat(t, a)
 	l.heartbeat(t, b)
-	without(a, question(r, key, 7), l.Now(), errLost)
+	without(a, request(r, key, 7), l.Now(), errLost)
 	ma.err = remote.ErrNoAnswer
 	a.chargeSome()
 	a.Breaker.ForceOpen(errLost)
@@ -263,7 +263,7 @@ func TestLaw3PendingChargesMoveWithTheirSlot(t *testing.T) {
 	if a.Owes() || !b.Owes() || l.Uncharged() != 7 {
 		t.Errorf("a owes: %v, b owes: %v, %d units are not charged", a.Owes(), b.Owes(), l.Uncharged())
 	}
-	without(b, question(r, key, 5), l.Now(), remote.ErrNoRoom)
+	without(b, request(r, key, 5), l.Now(), remote.ErrNoRoom)
 	for range 3 {
 		a.chargeSome()
 		b.chargeSome()
@@ -283,7 +283,7 @@ func TestUnitsAreOwedAtAllTimes(t *testing.T) {
 	l := newShards(t, 1)
 	s, m := l.first, l.masters[0]
 	r := newRule(t, "r", limit.PerHour(100), limit.SlidingLog())
-	without(s, question(r, "k", 7), l.Now(), errLost)
+	without(s, request(r, "k", 7), l.Now(), errLost)
 	m.refuses(errLost, []remote.UserKey{"k"})
 	var charging sync.WaitGroup
 	var stop atomic.Bool
@@ -316,7 +316,7 @@ func TestLaw11NothingIsOwedBeforeAnotherOutage(t *testing.T) {
 		t.Fatal("it owes something before it has granted anything")
 	}
 	s.Breaker.ForceOpen(errLost)
-	without(s, question(r, "k", 7), l.Now(), errLost)
+	without(s, request(r, "k", 7), l.Now(), errLost)
 	l.now.Add(int64(time.Second))
 	l.closeBreaker(t, s)
 	if s.hasRepaid(back); !s.isUnsettled() {
@@ -334,7 +334,7 @@ func TestLaw11NothingIsOwedBeforeAnotherOutage(t *testing.T) {
 func TestChargeRestOfAClosedLimiter(t *testing.T) {
 	l := newShards(t, 1)
 	s := l.first
-	without(s, question(newRule(t, "r", limit.PerHour(100), limit.SlidingLog()), "k", 7), l.Now(), errLost)
+	without(s, request(newRule(t, "r", limit.PerHour(100), limit.SlidingLog()), "k", 7), l.Now(), errLost)
 	ctx, stop := context.WithCancel(t.Context())
 	l.Context = ctx
 	stop()
@@ -440,7 +440,7 @@ func TestLaw3ChargesOfASlotThatMoves(t *testing.T) {
 	want := map[remote.UserKey]int64{}
 	grant := func(units int64, keys ...remote.UserKey) {
 		for _, key := range keys {
-			without(s, question(r, key, units), l.Now(), errLost)
+			without(s, request(r, key, units), l.Now(), errLost)
 			want[key] += units
 		}
 	}
@@ -473,7 +473,7 @@ func TestLaw3ChargesOfASlotThatMoves(t *testing.T) {
 	m.refuses(tryAgain{}, stuck)
 	grant(1, stuck[0])
 	l.chargeFor(t, time.Millisecond)
-	s.Returned(question(r, stuck[0], 1), ledger.Oldest, 1, true) // so that nothing is owed any more
+	s.Returned(request(r, stuck[0], 1), ledger.Oldest, 1, true) // so that nothing is owed any more
 	l.chargeFor(t, time.Second)
 	l.now.Add(givenUpAfter)
 	grant(1, stuck...)
@@ -494,7 +494,7 @@ func TestLaw3ASlotThatMovesAgain(t *testing.T) {
 	short := newRule(t, "short", limit.Per(100, time.Second), limit.SlidingLog())
 	long := newRule(t, "long", limit.PerHour(100), limit.SlidingLog())
 	first, second, third := l.keysOf(2, 1), l.keysOf(3, 1), l.keysOf(4, 1)
-	grant := func(r *Rule, key remote.UserKey, units int64) { without(s, question(r, key, units), l.Now(), errLost) }
+	grant := func(r *Rule, key remote.UserKey, units int64) { without(s, request(r, key, units), l.Now(), errLost) }
 	for _, keys := range [][]remote.UserKey{first, second, third} {
 		m.refuses(tryAgain{}, keys)
 	}
@@ -524,7 +524,7 @@ func TestLaw3LostAnswersOfSlotsThatMove(t *testing.T) {
 	l.Ledger.RuleNumber(r.Name)
 	grant := func(units int64, keys ...remote.UserKey) {
 		for _, key := range keys {
-			without(s, question(r, key, units), l.Now(), errLost)
+			without(s, request(r, key, units), l.Now(), errLost)
 		}
 	}
 	const slots, keys = 4, chargedAtOnce / 2
@@ -593,11 +593,11 @@ func TestLaws3And11PendingChargesThroughAFailover(t *testing.T) {
 	r := newRule(t, "r", limit.PerHour(1000), limit.SlidingLog())
 	l.heartbeat(t, s)
 	l.heartbeat(t, s)
-	without(s, question(r, "k", 7), l.Now(), errLost)
+	without(s, request(r, "k", 7), l.Now(), errLost)
 	l.now.Add(int64(20 * minute))
 	l.heartbeat(t, s) // the last heartbeat that survives
 	l.now.Add(int64(10 * minute))
-	without(s, question(r, "k", 30), l.Now(), errLost)
+	without(s, request(r, "k", 30), l.Now(), errLost)
 	m.err = remote.ErrNoAnswer
 	s.chargeSome() // the 37 units may be charged or not
 	m.err, m.behind = nil, 0
@@ -610,7 +610,7 @@ func TestLaws3And11PendingChargesThroughAFailover(t *testing.T) {
 	for s.Owes() {
 		s.chargeSome()
 	}
-	s.Reserve(question(r, "k", 1))
+	s.Reserve(request(r, "k", 1))
 	for s.Owes() {
 		s.chargeSome()
 	}
@@ -630,10 +630,10 @@ func TestLaw11ChargesThatAFailoverLost(t *testing.T) {
 	s, m := l.first, l.masters[0]
 	r := newRule(t, "r", limit.PerHour(1000), limit.SlidingLog())
 	l.heartbeat(t, s)
-	s.Learned(question(r, "k", 100), &remote.Reply{Granted: 100, Remaining: 900})
+	s.Learned(request(r, "k", 100), &remote.Reply{Granted: 100, Remaining: 900})
 	l.now.Add(int64(10 * minute))
 	l.heartbeat(t, s)
-	without(s, question(r, "k", 7), l.Now(), errLost)
+	without(s, request(r, "k", 7), l.Now(), errLost)
 	l.now.Add(int64(20 * minute))
 	l.heartbeat(t, s) // the last heartbeat that survives
 	l.now.Add(int64(time.Second))
@@ -643,7 +643,7 @@ func TestLaw11ChargesThatAFailoverLost(t *testing.T) {
 	l.heartbeat(t, s)
 	m.behind = 1
 	l.heartbeat(t, s)
-	s.Reserve(question(r, "k", 1))
+	s.Reserve(request(r, "k", 1))
 	for s.Owes() {
 		s.chargeSome()
 	}
@@ -658,7 +658,7 @@ func TestLaw11ChargesThatAFailoverLost(t *testing.T) {
 	}
 	m.behind = 1
 	l.heartbeat(t, s)
-	s.Reserve(question(r, "k", 1))
+	s.Reserve(request(r, "k", 1))
 	for s.Owes() {
 		s.chargeSome()
 	}
@@ -674,7 +674,7 @@ func TestLaw11ChargesThatAreAnsweredAfterAFailover(t *testing.T) {
 	s, m := l.first, l.masters[0]
 	r := newRule(t, "r", limit.PerHour(1000), limit.SlidingLog())
 	l.heartbeat(t, s)
-	without(s, question(r, "k", 7), l.Now(), errLost)
+	without(s, request(r, "k", 7), l.Now(), errLost)
 	l.now.Add(int64(20 * minute))
 	l.heartbeat(t, s) // the last heartbeat that survives
 	l.heartbeat(t, s)

@@ -18,7 +18,7 @@ import (
 //
 // err is the error of asking Redis. If Redis may have charged the decision nevertheless, the decision is
 // not charged there later, because it must be charged at most once (law 3).
-func (s *Shard) Without(d *limit.Decision, q *Question, now int64, err error) {
+func (s *Shard) Without(d *limit.Decision, q *Request, now int64, err error) {
 	l, r := s.all, q.Rule
 	lost := errors.Is(err, breaker.ErrOpen) // in an outage, this is all that is asked about the error
 	if !lost {
@@ -48,7 +48,7 @@ func (s *Shard) Without(d *limit.Decision, q *Question, now int64, err error) {
 
 // Undo takes back a grant that [Shard.Without] has just made because of err. It is called when another
 // decision of the same group is a denial.
-func (s *Shard) Undo(q *Question, err error) {
+func (s *Shard) Undo(q *Request, err error) {
 	a := q.account()
 	a.Charged = MayBeCharged(err)
 	s.all.Ledger.Undo(&a, s.all.Now(), q.Cost, true)
@@ -83,10 +83,10 @@ func granted(d *limit.Decision, g ledger.Grant) {
 }
 
 // Fetch makes the processor fetch the record of a key from main memory, for Learned.
-func (l *Shards) Fetch(q *Question) { l.Ledger.Fetch(q.Hash ^ q.Rule.Salt) }
+func (l *Shards) Fetch(q *Request) { l.Ledger.Fetch(q.Hash ^ q.Rule.Salt) }
 
 // Learned records what Redis granted, and how much was free.
-func (s *Shard) Learned(q *Question, reply *remote.Reply) {
+func (s *Shard) Learned(q *Request, reply *remote.Reply) {
 	a, now := q.account(), s.all.Now()
 	known := ledger.Known{Granted: reply.Granted}
 	if !s.isUncounted(q.Rule) { // otherwise grants of other instances are missing
@@ -99,14 +99,14 @@ func (s *Shard) Learned(q *Question, reply *remote.Reply) {
 
 // Returned records that units are given back that were granted at a time, which may be [ledger.Oldest].
 // withoutRedis says that they were granted without Redis, and need no longer be charged there.
-func (s *Shard) Returned(q *Question, granted, units int64, withoutRedis bool) {
+func (s *Shard) Returned(q *Request, granted, units int64, withoutRedis bool) {
 	a := q.account()
 	s.all.Ledger.Return(&a, s.all.Now(), granted, units, withoutRedis)
 }
 
 // Used records units that were used, whether or not they fit. charged says that Redis has charged the
 // units, or may have; otherwise they will be charged.
-func (s *Shard) Used(q *Question, units int64, charged bool) {
+func (s *Shard) Used(q *Request, units int64, charged bool) {
 	a := q.account()
 	a.Charged = charged
 	s.all.Ledger.Add(&a, s.outageOf(q.Rule), s.all.Now(), units)
@@ -117,10 +117,10 @@ func (s *Shard) Used(q *Question, units int64, charged bool) {
 
 // ChargeAgain has a key charged again with what Redis has lost, and reports whether this includes units that were
 // granted at a time, which were on record in the given generation of Redis's data; see [ledger.Ledger.ChargeAgain].
-func (l *Shards) ChargeAgain(q *Question, granted int64, generation uint32) bool {
+func (l *Shards) ChargeAgain(q *Request, granted int64, generation uint32) bool {
 	a := q.account()
 	return l.Ledger.ChargeAgain(&a, granted, generation)
 }
 
 // Reset forgets all units of a key.
-func (s *Shard) Reset(q *Question) { s.Returned(q, ledger.Oldest, math.MaxInt64, true) }
+func (s *Shard) Reset(q *Request) { s.Returned(q, ledger.Oldest, math.MaxInt64, true) }

@@ -35,12 +35,12 @@ func TestLaw11FixedWindowsSettleUntilTheirEnd(t *testing.T) {
 				l.heartbeat(t, s)
 			}
 			heartbeatAt(14 * time.Hour)
-			s.Learned(question(r, "k", 100), &remote.Reply{Granted: 100})
+			s.Learned(request(r, "k", 100), &remote.Reply{Granted: 100})
 			m.heard.Generation = "second"
 			heartbeatAt(time.Hour)
 			for _, before := range []time.Duration{time.Minute, time.Second} {
 				heartbeatAt(before)
-				if _, _, ok := s.Reserve(question(r, "k", 1)); !s.Settling(r) || ok {
+				if _, _, ok := s.Reserve(request(r, "k", 1)); !s.Settling(r) || ok {
 					t.Errorf("%v before the end: settles %v, has room %v", before, s.Settling(r), ok)
 				}
 			}

@@ -42,9 +42,9 @@ func TestLaw11OnlyWhatIsLostSettles(t *testing.T) {
 	l.heartbeat(t, s)
 	s.Breaker.ForceOpen(errLost)
 	for i := range 10_000 {
-		without(s, question(flooded, remote.UserKey(time.Duration(i).String()), 1), l.Now(), errLost)
+		without(s, request(flooded, remote.UserKey(time.Duration(i).String()), 1), l.Now(), errLost)
 	}
-	without(s, question(other, "k", 1), l.Now(), errLost)
+	without(s, request(other, "k", 1), l.Now(), errLost)
 	first := s.Outage().Number
 	l.closeBreaker(t, s)
 	if !s.Settling(flooded) || !s.Settling(other) {

@@ -60,7 +60,7 @@ func TestMissesPutOffTheEnd(t *testing.T) {
 	r := newRule(t, "r", limit.PerHour(100), limit.SlidingLog())
 	miss := func() {
 		for range 20 {
-			q := question(r, "k", 1)
+			q := request(r, "k", 1)
 			q.Operation = lua.Peek
 			without(s, q, l.Now(), remote.ErrNoAnswer)
 			l.now.Add(int64(20 * time.Millisecond))
@@ -96,7 +96,7 @@ func TestMissesPutOffTheEnd(t *testing.T) {
 func TestLaw11ReservationsThatAreReleasedLate(t *testing.T) {
 	l := newShards(t, 1)
 	s := l.first
-	q := &Question{Rule: newRule(t, "r", limit.PerSecond(10), limit.SlidingLog()), Hash: 1, Key: "k", Cost: 10, Operation: lua.TakeUpTo}
+	q := &Request{Rule: newRule(t, "r", limit.PerSecond(10), limit.SlidingLog()), Hash: 1, Key: "k", Cost: 10, Operation: lua.TakeUpTo}
 	s.settleAnew()
 	first, _, _ := s.Reserve(q)
 	l.now.Add(int64(1200 * time.Millisecond))

@@ -140,7 +140,7 @@ func TestShardsChargeTheirOwn(t *testing.T) {
 	for l.Of(key) != a {
 		key += "."
 	}
-	if d := without(a, question(r, key, 1), l.Now(), errLost); d.Tier != limit.TierFallback || !d.Allowed {
+	if d := without(a, request(r, key, 1), l.Now(), errLost); d.Tier != limit.TierFallback || !d.Allowed {
 		t.Fatalf("%+v", d)
 	}
 	if !a.Owes() || b.Owes() {
@@ -169,7 +169,7 @@ func TestShardsHandOverCharges(t *testing.T) {
 		key += "."
 	}
 	l.masters[a.index].err = remote.ErrNoAnswer
-	without(a, question(r, key, 1), l.Now(), errLost)
+	without(a, request(r, key, 1), l.Now(), errLost)
 	ended := make(chan struct{})
 	var both sync.WaitGroup
 	both.Go(func() {
@@ -287,7 +287,7 @@ func TestLaw11AShardOwesWhatComesToIt(t *testing.T) {
 	for l.Of(key) != a {
 		key += "."
 	}
-	without(a, question(r, key, 7), l.Now(), errLost)
+	without(a, request(r, key, 7), l.Now(), errLost)
 	looked := false
 	l.masters[b.index].moving = func() {
 		looked = !b.owesNow() // as b's charger and heartbeats do

@@ -31,8 +31,8 @@ func (r *Rule) windowStart(clock int64) int64 {
 	return clock - clock%r.Limit.Window().Microseconds()
 }
 
-// Question is a request for units.
-type Question struct {
+// Request is a request for units.
+type Request struct {
 	Rule      *Rule
 	Hash      uint64 // hash by which this process remembers the key
 	Key       remote.UserKey
@@ -41,7 +41,7 @@ type Question struct {
 }
 
 // account returns the key's account for the ledger.
-func (q *Question) account() ledger.Account[*Rule] {
+func (q *Request) account() ledger.Account[*Rule] {
 	return ledger.Account[*Rule]{
 		Hash: q.Hash ^ q.Rule.Salt, Window: q.Rule.Limit.Window(), Quota: q.Rule.Limit.Quota(), Owner: q.Rule, Key: string(q.Key), Terms: q.Rule.Terms, Rule: q.Rule.Number,
 	}

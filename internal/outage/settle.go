@@ -44,7 +44,7 @@ func (s *Shard) Uncounted(rule string, window time.Duration) bool {
 
 // Reserved describes units that are reserved in this instance's share until Redis has answered.
 type Reserved struct {
-	Units int64 // reserved for the question
+	Units int64 // reserved for the request
 	Free  int64 // left in addition
 	at    int64 // when they were reserved, on the limiter's clock
 }
@@ -52,7 +52,7 @@ type Reserved struct {
 // Reserve asks this instance's share of the limit while Redis does not know of all grants. Both must
 // agree (law 11). The share is asked first, because that takes no trip. If the share has no room, ok is
 // false, and d is the denial. Otherwise the caller must call [Shard.Release] later.
-func (s *Shard) Reserve(q *Question) (own Reserved, d limit.Decision, ok bool) {
+func (s *Shard) Reserve(q *Request) (own Reserved, d limit.Decision, ok bool) {
 	a := q.account()
 	least, most := q.Cost, q.Cost
 	switch q.Operation {
@@ -74,7 +74,7 @@ func (s *Shard) Reserve(q *Question) (own Reserved, d limit.Decision, ok bool) {
 
 // Release gives back the reserved units once Redis has answered or failed. By then Redis's grants have
 // been recorded; grants without Redis are recorded afterwards.
-func (s *Shard) Release(q *Question, own Reserved) {
+func (s *Shard) Release(q *Request, own Reserved) {
 	now := s.all.Now()
 	if now-own.at >= int64(q.Rule.Limit.Window()) {
 		return // they have left the window; Undo would take back later grants

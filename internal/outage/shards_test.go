@@ -199,13 +199,13 @@ func newRule(t *testing.T, name string, lim limit.Limit, a limit.Algorithm) *Rul
 }
 
 // without returns the decision that a shard makes without Redis because of err.
-func without(s *Shard, q *Question, now int64, err error) (d limit.Decision) {
+func without(s *Shard, q *Request, now int64, err error) (d limit.Decision) {
 	s.Without(&d, q, now, err)
 	return d
 }
 
-func question(r *Rule, key remote.UserKey, cost int64) *Question {
-	return &Question{Rule: r, Hash: hasher.Hash(string(key)), Key: key, Cost: cost}
+func request(r *Rule, key remote.UserKey, cost int64) *Request {
+	return &Request{Rule: r, Hash: hasher.Hash(string(key)), Key: key, Cost: cost}
 }
 
 // Law 11: a process that has lost Redis grants its share. When Redis is back, the process charges what it
@@ -216,14 +216,14 @@ func TestLaw11AnOutageFromTheCutToItsEnd(t *testing.T) {
 	r := newRule(t, "r", limit.PerHour(100), limit.SlidingLog())
 	m.heard.Size = 4
 	l.heartbeat(t, s)
-	s.Learned(question(r, "k", 20), &remote.Reply{Granted: 20, Remaining: 80})
+	s.Learned(request(r, "k", 20), &remote.Reply{Granted: 20, Remaining: 80})
 	s.Breaker.ForceOpen(errLost)
 	if s.State() != Outage || l.State() != Outage || l.Counts.Opened.Load() != 1 {
 		t.Fatalf("%v, opened %d times", s.State(), l.Counts.Opened.Load())
 	}
 	granted := int64(0)
 	for range 200 {
-		granted += without(s, question(r, "k", 1), l.Now(), errLost).Granted
+		granted += without(s, request(r, "k", 1), l.Now(), errLost).Granted
 	}
 	if granted != 20 { // a quarter of the units that were free
 		t.Errorf("%d granted in the outage, want 20", granted)
@@ -282,7 +282,7 @@ func TestNobodyWaitsForSingleMisses(t *testing.T) {
 	s, m := l.first, l.masters[0]
 	r := newRule(t, "r", limit.PerHour(100), limit.SlidingLog())
 	miss := func() {
-		if !without(s, question(r, "k", 1), l.Now(), remote.ErrNoRoom).Allowed || !s.Owes() {
+		if !without(s, request(r, "k", 1), l.Now(), remote.ErrNoRoom).Allowed || !s.Owes() {
 			t.Fatal("it is not granted, or not owed")
 		}
 	}
@@ -329,7 +329,7 @@ func TestSettlingEndsThoughThereAreAlwaysMisses(t *testing.T) {
 	s.Breaker.ForceOpen(errLost)
 	l.closeBreaker(t, s)
 	for hour := range 25 {
-		if !without(s, question(r, "k", 1), l.Now(), remote.ErrNoRoom).Allowed || !s.Owes() {
+		if !without(s, request(r, "k", 1), l.Now(), remote.ErrNoRoom).Allowed || !s.Owes() {
 			t.Fatal("it is not granted, or not owed")
 		}
 		if l.heartbeat(t, s); m.owed != (hour < 24) || (s.State() == Healthy) != (hour >= 24) {

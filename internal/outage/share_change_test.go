@@ -10,7 +10,7 @@ import (
 // grantsOf returns how many single units a rule grants to a key without Redis, at most the given number.
 func (l *testShards) grantsOf(r *Rule, key remote.UserKey, most int) (granted int64) {
 	for range most {
-		granted += without(l.first, question(r, key, 1), l.Now(), errLost).Granted
+		granted += without(l.first, request(r, key, 1), l.Now(), errLost).Granted
 	}
 	return granted
 }
@@ -29,7 +29,7 @@ func TestLaw11WhatAllowLetsThroughRaisesNoShare(t *testing.T) {
 			l.heartbeat(t, s)
 			want := int64(25)
 			if known {
-				s.Learned(question(r, "k", 20), &remote.Reply{Granted: 20, Remaining: 80})
+				s.Learned(request(r, "k", 20), &remote.Reply{Granted: 20, Remaining: 80})
 				want = 40 // 20, and a quarter of the 80 that were free
 			}
 			s.Breaker.ForceOpen(errLost)

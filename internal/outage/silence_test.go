@@ -67,12 +67,12 @@ func TestLaw11NothingIsAddedBetweenSilenceAndOutage(t *testing.T) {
 	l.masters[0].heard.Size = 4
 	l.heartbeat(t, s)
 	for i := range int64(40) {
-		s.Learned(question(r, "k", 1), &remote.Reply{Granted: 1, Remaining: 99 - i})
+		s.Learned(request(r, "k", 1), &remote.Reply{Granted: 1, Remaining: 99 - i})
 	}
 	s.TripEnded(0, remote.ErrNoAnswer)
 	granted := func() (units int) {
 		for range 200 {
-			units += int(without(s, question(r, "k", 1), l.Now(), remote.ErrNoAnswer).Granted)
+			units += int(without(s, request(r, "k", 1), l.Now(), remote.ErrNoAnswer).Granted)
 		}
 		return units
 	}
