@@ -18,12 +18,12 @@
 --
 --   takes  numbers; of state.lua make, header, expiry, PREFIX, HEADER, MAX_UNITS, TAG_SLOTS,
 --          CONCURRENCY
---   gives  make[CONCURRENCY], with one function beside those of state.lua: state(s, rule, units),
+--   gives  make[CONCURRENCY], with one function beside those of state.lua: statement(s, rule, units),
 --          which carries out a SLOTS
 
-local SLOT_LINE = 22
+local HOLDER_BYTES = 22
 -- The most processes that may hold units of one key: each decision reads all records (law 7).
-local MAX_LINES = 1000
+local MAX_HOLDERS = 1000
 local LONGEST_SLOT = 600000000 -- the longest life of a record, in µs
 local AS_KNOWN = 2 ^ 48 - 1 -- the units of a SLOTS that changes no number
 
@@ -40,14 +40,14 @@ make[CONCURRENCY] = function()
     local held = 0
     s.own = false
     for i = 1, #s.holders do
-      local line = s.holders[i]
-      held = held + line.units
-      if line.id == rule.holder then
-        s.own = line
+      local record = s.holders[i]
+      held = held + record.units
+      if record.id == rule.holder then
+        s.own = record
       end
     end
     s.free = math.max(0, rule.quota - held)
-    if not s.own and #s.holders >= MAX_LINES then
+    if not s.own and #s.holders >= MAX_HOLDERS then
       s.free = 0
     end
   end
@@ -60,19 +60,19 @@ make[CONCURRENCY] = function()
       raw = read('GET', s.key)
     end
     local size = #raw - HEADER
-    if size <= 0 or size % SLOT_LINE > 0 or size > MAX_LINES * SLOT_LINE then
+    if size <= 0 or size % HOLDER_BYTES > 0 or size > MAX_HOLDERS * HOLDER_BYTES then
       return false
     end
-    local lines, seen = {}, {}
-    for from = HEADER + 1, #raw, SLOT_LINE do
-      local line = { id = sub(raw, from, from + 7), till = unpack_time(raw, from + 8), units = unpack_time(raw, from + 15) }
-      if seen[line.id] or line.units < 1 or line.units > MAX_UNITS or line.till > s.newest + LONGEST_SLOT then
+    local records, seen = {}, {}
+    for from = HEADER + 1, #raw, HOLDER_BYTES do
+      local record = { id = sub(raw, from, from + 7), till = unpack_time(raw, from + 8), units = unpack_time(raw, from + 15) }
+      if seen[record.id] or record.units < 1 or record.units > MAX_UNITS or record.till > s.newest + LONGEST_SLOT then
         return false
       end
-      seen[line.id] = true
-      lines[#lines + 1] = line
+      seen[record.id] = true
+      records[#records + 1] = record
     end
-    s.holders = lines
+    s.holders = records
     return true
   end
 
@@ -98,7 +98,7 @@ make[CONCURRENCY] = function()
     table.sort(ends, function(a, b) return a.till < b.till end)
     local after = 0
     for i = 1, #ends do
-      if rule.quota - held >= cost and (s.own or #ends - i + 1 < MAX_LINES) then
+      if rule.quota - held >= cost and (s.own or #ends - i + 1 < MAX_HOLDERS) then
         break
       end
       held, after = held - ends[i].units, ends[i].till - s.now
@@ -141,15 +141,15 @@ make[CONCURRENCY] = function()
     return units
   end
 
-  -- Executes a SLOTS; returns how many units the process was known to hold.
-  function slots.state(s, rule, units)
+  -- Carries out a SLOTS. Returns how many units the process was known to hold.
+  function slots.statement(s, rule, units)
     local known = s.own and s.own.units or 0
     if units == AS_KNOWN then
       units = known
     end
     units = math.min(units, MAX_UNITS)
     if units > 0 or known > 0 then
-      if units > 0 and not s.own and #s.holders >= MAX_LINES then
+      if units > 0 and not s.own and #s.holders >= MAX_HOLDERS then
         return known
       end
       hold(s, rule, units)
@@ -178,8 +178,8 @@ make[CONCURRENCY] = function()
   function slots.write(s)
     local text = { header(TAG_SLOTS, s) }
     for i = 1, #s.holders do
-      local line = s.holders[i]
-      text[i + 1] = line.id .. pack_time(line.till) .. pack_time(line.units)
+      local record = s.holders[i]
+      text[i + 1] = record.id .. pack_time(record.till) .. pack_time(record.units)
     end
     call('SET', s.key, concat(text), expiry(last(s) - s.offset))
   end

@@ -29,7 +29,7 @@
 -- nothing. Generation and sequence must outlive an outage: without the generation, the end of the outage would look
 -- like a data loss, and without the sequence a loss is not noticed. The generation is kept for the longest window
 -- (366 days). The sequence is kept for a minute for each heartbeat so far, and a day at most. Otherwise, processes
--- that make a few decisions and end without leaving the fleet would fill Redis with sequences that nobody asks for
+-- that make a few decisions and end without leaving the fleet would fill Redis with sequences that nobody reads
 -- again.
 
 local GENERATION_LIFE = '31622400000' -- ms
@@ -94,7 +94,8 @@ else
   redis.call('SET', KEYS[4], string.format('%.0f', newest), 'PX', string.format('%.0f', life))
 end
 
--- More rules than this are replaced by '*', which stands for all rules.
+-- If there are more than MAX_LOST rules, they are replaced by '*', which stands for all rules. LOST_BYTES is the
+-- position of the last byte that is read of their list.
 local MAX_LOST, LOST_BYTES, ANY = 64, '8191', '*'
 
 local lost, count_lost, last = {}, 0, 0

@@ -3,7 +3,7 @@
 --
 -- Part of the decision script; numbers.lua lists the parts in their order.
 --
---   takes  numbers; state.lua, the algorithms by algorithm(code); grant_lease
+--   takes  numbers; state.lua, the algorithms by algorithm(code); lease.lua, hold.lua
 --   gives  decide(keys, arguments), which lua.go lets a script return or a library register
 --
 --   KEYS     the entries' keys. The key of a LEASE is followed by the key of its leases. The key of a
@@ -289,8 +289,8 @@ end
 -- give units back, then those that charge more. So a log is written at most twice, however many there are. Returns
 -- the number of holds that exist, and sets e.outcomes to what settle_hold would have returned for each.
 local function settle_holds(e, s, rule)
-  local lines, there, alike, more, outcomes = take_lines(s.lines, 0, e.each, e.count)
-  s.lines, s.holds_changed, e.outcomes = lines, s.holds_changed or there > 0, outcomes
+  local lines, found, alike, more, outcomes = take_lines(s.lines, 0, e.each, e.count)
+  s.lines, s.holds_changed, e.outcomes = lines, s.holds_changed or found > 0, outcomes
   if alike then
     e.result = release(s, rule, alike.stamps, nil, alike.units, alike)
     if not after_giving(e, s) then
@@ -303,7 +303,7 @@ local function settle_holds(e, s, rule)
       return UNREADABLE
     end
   end
-  return there
+  return found
 end
 
 -- Reads the number in a CHARGE's marker, 0 if there is no marker. Returns false if the value is not ours to read.
@@ -350,7 +350,7 @@ local function look(e, s)
     e.fits = EXPIRED -- the caller has given up: a charge now would be late (law 4)
     return
   end
-  if e.operation == SLOTS and not e.rule.algorithm.state then -- a limit with a window has no slots
+  if e.operation == SLOTS and not e.rule.algorithm.statement then -- a limit with a window has no slots
     e.fits = UNREADABLE
     return
   end
@@ -447,7 +447,7 @@ local function settle(e, s, charge)
   elseif operation == EXTEND then
     outcome = extend(e, s, rule)
   elseif operation == SLOTS then
-    outcome = rule.algorithm.state(s, rule, e.units)
+    outcome = rule.algorithm.statement(s, rule, e.units)
     if outcome > 0 and not after_giving(e, s) then
       outcome = UNREADABLE
     end

@@ -12,19 +12,19 @@
 -- like any cost. The line says how much to give back, and its absence says that this was done. So a settlement
 -- takes effect once, however often it is sent (law 3).
 --
--- A line stays for LATE after its hold's end, which is how late a settlement may come. If the hold was given back
+-- A line stays for LATE after its hold's end, so that a settlement may come as late as that. If the hold was given back
 -- meanwhile, the line holds 0 units, and a settlement charges all that the holder has used in the end.
 --
 -- Part of the decision script; numbers.lua lists the parts in their order.
 --
 --   takes  numbers; of state.lua expiry, decimal, TAG_HOLDS, LONGEST_WINDOW
---   gives  the life of a hold, for frame.lua: hold, extend, take_hold, take_lines, read_holds,
---          write_holds, forget_holds, end_holds, is_due, room, until_room, release,
+--   gives  for frame.lua: EACH_BYTES, NO_HOLD, OUTCOME_OFFSET; hold, extend, take_hold, take_lines,
+--          read_holds, write_holds, forget_holds, end_holds, is_due, room, until_room, release,
 --          charge_at, charge_used; hold_plainly, settle_plainly
 
 local HOLDS_HEAD, HOLD_BYTES = 15, 30
 local MAX_HOLDS = 1000 -- lines of a key
-local LATE = 600000000 -- µs
+local LATE = 600000000 -- µs that a settlement may come after the hold's end
 local LONGEST_HOLD = 86400000000 -- µs
 local LONGEST_MONTH = 2682000000000 -- µs, of the longest window of a calendar: 31 days and an hour
 local MAX_KEPT = LONGEST_WINDOW + LATE -- µs, the longest life of a line
@@ -65,7 +65,7 @@ local function read_holds(e, s)
   return true
 end
 
--- Forgets the holds that were read, because another key comes.
+-- Forgets the holds that were read, because the next entry has another key.
 local function forget_holds(s)
   s.holds, s.holds_changed = nil, false
 end
@@ -366,9 +366,9 @@ end
 
 local hold_plainly, settle_plainly
 do
-  -- The beginnings of the answer to a settlement that was made, and, up to the number, of the answer to several:
-  -- see frame.lua.
-  local SETTLED, SETTLED_SOME = '\0\5\0\0\0\0\0\0\4', '\0\5'
+  -- How the answers begin to a settlement that was made, and to several settlements, up to the number of those
+  -- that were made: see frame.lua.
+  local SETTLED, SETTLED_SEVERAL = '\0\5\0\0\0\0\0\0\4', '\0\5'
 
   -- The holds of a key, as text, if the value is ours and sound; otherwise nothing.
   local function sound_holds(key)
@@ -448,12 +448,12 @@ do
       end
       given, free, reset = rule.plain_give(key, rule, charged, units, units - used)
     else
-      local there, alike, above
-      rest, there, alike, above, outcomes = take_lines(raw, HOLDS_HEAD, each, count)
-      if not alike or above > 0 or (more and #rest == HOLDS_HEAD) then
+      local found, alike, more_used
+      rest, found, alike, more_used, outcomes = take_lines(raw, HOLDS_HEAD, each, count)
+      if not alike or more_used > 0 or (more and #rest == HOLDS_HEAD) then
         return
       end
-      begin = SETTLED_SOME .. pack_time(there + OUTCOME_OFFSET)
+      begin = SETTLED_SEVERAL .. pack_time(found + OUTCOME_OFFSET)
       given, free, reset = rule.plain_give(key, rule, nil, nil, nil, alike)
     end
     if not given then

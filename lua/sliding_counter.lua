@@ -99,7 +99,7 @@ make[SLIDING_COUNTER] = function()
   end
 
   -- Computes the counts from inherited units, which were counted in another way.
-  local function recount(s, rule)
+  local function count_inherited(s, rule)
     local from = s.inherited
     s.total = 0
     for g = 1, from.groups do
@@ -295,7 +295,7 @@ make[SLIDING_COUNTER] = function()
       s.width = math.max(width, bytes_for(s.total))
       s.counts = rep('\0', (rule.k + 1) * s.width)
       if s.total > 0 then
-        recount(s, rule)
+        count_inherited(s, rule)
       end
     end
 

@@ -117,29 +117,29 @@ local function sliding_log(encoding)
       end
     end
     table.sort(order)
-    local own, behind = {}, s.left
+    local own, next_unit = {}, s.left
     for i = 1, #order do
-      local from = math.max(behind, log.up_to(s, order[i] - 1))
+      local from = math.max(next_unit, log.up_to(s, order[i] - 1))
       local n = math.min(wanted[order[i]], log.up_to(s, order[i]) - from)
       if n > 0 then
         own[#own + 1] = { from = from, units = n }
-        behind, missing = from + n, missing - n
+        next_unit, missing = from + n, missing - n
       end
     end
-    own[#own + 1] = { from = s.count, units = 0 } -- for the units behind the others
+    own[#own + 1] = { from = s.count, units = 0 } -- for the units after the others
     local ranges = {}
-    behind = s.left
+    next_unit = s.left
     for i = 1, #own do
-      local oldest = math.min(missing, own[i].from - behind)
+      local oldest = math.min(missing, own[i].from - next_unit)
       if oldest > 0 then
-        ranges[#ranges + 1] = { from = behind, units = oldest }
+        ranges[#ranges + 1] = { from = next_unit, units = oldest }
         s.given, missing = s.given + oldest, missing - oldest
       end
       if own[i].units > 0 then
         ranges[#ranges + 1] = own[i]
         s.given = s.given + own[i].units
       end
-      behind = own[i].from + own[i].units
+      next_unit = own[i].from + own[i].units
     end
     if s.given > 0 then
       s.released, s.changed = ranges, true

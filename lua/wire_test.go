@@ -36,7 +36,7 @@ var wire = map[string]string{
 	"TagLog": "TAG_LOG", "TagLongLog": "TAG_LONG_LOG", "TagCounter": "TAG_COUNTER", "TagGCRA": "TAG_GCRA",
 	"TagFixedWindow": "TAG_FIXED_WINDOW", "TagLogZSet": "TAG_LOG_ZSET", "TagLeases": "TAG_LEASES", "TagHolds": "TAG_HOLDS", "TagSlots": "TAG_SLOTS",
 	"HeaderBytes": "HEADER",
-	"EndOfTime":   "LATEST", "LongestWindow": "LONGEST_WINDOW", "MaxKeyUnits": "MAX_UNITS", "MaxLeases": "MAX_LEASES", "MaxHolders": "MAX_LINES",
+	"EndOfTime":   "LATEST", "LongestWindow": "LONGEST_WINDOW", "MaxKeyUnits": "MAX_UNITS", "MaxLeases": "MAX_LEASES", "MaxHolders": "MAX_HOLDERS",
 
 	"RuleBytes": "RULE", "NotAfterStep": "NOT_AFTER_STEP", "NoNotAfter": "NO_NOT_AFTER",
 	"MaxLogUnits": "MAX_LOG_UNITS", "MaxLogZSetUnits": "MAX_LOG_ZSET_UNITS", "LongestLease": "LONGEST_LEASE",

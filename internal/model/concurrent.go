@@ -23,8 +23,8 @@ type Holder struct {
 	Quota, TTL int64
 }
 
-// maxLines is the largest number of holders of a key.
-const maxLines = 1000
+// maxHolders is the largest number of holders of a key.
+const maxHolders = 1000
 
 // alive returns the lines that count at t.
 func (s *Slots) alive(t int64) (alive []line) {
@@ -51,7 +51,7 @@ func (h Holder) free(lines []line) int64 {
 	for _, l := range lines {
 		held += l.units
 	}
-	if find(lines, h.Name) < 0 && len(lines) >= maxLines {
+	if find(lines, h.Name) < 0 && len(lines) >= maxHolders {
 		return 0
 	}
 	return max(0, h.Quota-held)
@@ -172,7 +172,7 @@ func (s *Slots) State(now int64, h Holder, units int64) Outcome {
 	if i >= 0 {
 		out.Granted = lines[i].units
 	}
-	if (units > 0 || i >= 0) && (i >= 0 || len(lines) < maxLines) {
+	if (units > 0 || i >= 0) && (i >= 0 || len(lines) < maxHolders) {
 		if lines = s.set(t, lines, h, units); len(lines) == 0 {
 			out.Stamp = now // the key is as if it had never been used
 		}
