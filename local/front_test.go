@@ -58,7 +58,7 @@ func TestKeysThatMeetAtAPlace(t *testing.T) {
 }
 
 // A denial whose life is over gives up its place, however long its wait was.
-func TestAPlaceIsFreeWhenALifeIsOver(t *testing.T) {
+func TestADenialGivesUpItsPlaceAfterItsLife(t *testing.T) {
 	d := newDenials(t, 100, time.Second)
 	said := Denial{Cost: 1, RetryAfter: time.Minute, NextAfter: time.Minute}
 	d.Remember(early, noon, said)
@@ -83,7 +83,7 @@ func TestFrontIsBounded(t *testing.T) {
 
 // Keys that share a place never get one another's answers while all of them are remembered, forgotten and looked up
 // concurrently. The last key to be forgotten stays forgotten.
-func TestAPlaceThatManyUse(t *testing.T) {
+func TestKeysThatShareAPlaceConcurrently(t *testing.T) {
 	d := newDenials(t, 100, time.Minute)
 	var users sync.WaitGroup
 	for user := range int64(4) {

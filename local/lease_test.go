@@ -241,7 +241,7 @@ func TestUnusedLeasesEnd(t *testing.T) {
 }
 
 // A set that is full of leases has no place for another key, and no lease is forgotten.
-func TestNoLeaseMakesWay(t *testing.T) {
+func TestLeasesAreNotEvicted(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := NewLeases[string](leaseWays)
 		held := int64(0)
@@ -333,7 +333,7 @@ func TestDemandIsOfOneKey(t *testing.T) {
 }
 
 // A set that is full of keys whose leases are requested has no place for another key.
-func TestNoRequestForALeaseMakesWay(t *testing.T) {
+func TestRequestsForLeasesAreNotEvicted(t *testing.T) {
 	l := NewLeases[string](leaseWays)
 	ask := func(hash uint64) (want int64) {
 		for range leaseWorth {

@@ -198,8 +198,8 @@ func TestLaw13SlotsThatEndInTimeDoSoBesideOthers(t *testing.T) {
 	}
 }
 
-// Law 13: if units are acquired while Redis is being told how many are held, Redis is told again.
-func TestLaw13SlotsOfWhichRedisIsNotToldYetStayInDoubt(t *testing.T) {
+// Law 13: if units are acquired while a statement of the units held is in flight, another statement follows.
+func TestLaw13SlotsNotReportedYetStayInDoubt(t *testing.T) {
 	table := NewSlots[string](func() {})
 	var first, second Slot[string]
 	holdSlots(table, slotsNow, slotsNow+int64(fleetTTL), 1, &first)
@@ -446,7 +446,7 @@ func TestLaw12EndAllEndsEverySlot(t *testing.T) {
 
 // Law 13: a slot that was reported as lost stays lost. This is true even if a renewal was answered before the
 // report and is recorded only afterwards, because its goroutine was held up.
-func TestLaw13WhoHasSeenALossSeesNoSlotAgain(t *testing.T) {
+func TestLaw13ASlotSeenToBeLostIsNotHeldAgain(t *testing.T) {
 	for what, extend := range map[string]func(table *Slots[string], answered int64, s *Statement[string]){
 		"a renewal": func(_ *Slots[string], answered int64, s *Statement[string]) {
 			s.Answered(answered, answered+int64(fleetTTL), 1, 1)
@@ -541,8 +541,8 @@ func TestLaw13SlotsInUseAreRenewedOnlyWithTheirRecord(t *testing.T) {
 	}
 }
 
-// Law 11: slots that were granted without Redis are told to it as soon as it can be reached.
-func TestLaw11SlotsGrantedAloneAreTold(t *testing.T) {
+// Law 11: slots that were granted without Redis are reported to it as soon as it can be reached.
+func TestLaw11SlotsGrantedAloneAreReported(t *testing.T) {
 	woken := 0
 	table := NewSlots[string](func() { woken++ })
 	var s Slot[string]

@@ -142,7 +142,7 @@ func inLua(t *testing.T, names []string) map[string]int64 {
 }
 
 // The order of the script's parts is the one that numbers.lua lists, and the list is complete.
-func TestTheOrderOfThePartsIsAsSaid(t *testing.T) {
+func TestThePartsAreInTheStatedOrder(t *testing.T) {
 	_, said, _ := strings.Cut(lua.Source("numbers"), "They stand in this order:\n--\n--   ")
 	said, _, _ = strings.Cut(said, "\n--\n")
 	script := lua.Decide()

@@ -237,7 +237,7 @@ func TestLaw7HoldsOfManyCostsThatShareAnEntry(t *testing.T) {
 // If several callers' holds do not all fit, each hold is reported on its own, also to the observer, which remembers
 // denials and grants: a denial of 7 units says nothing about 2. A caller that has left changes nothing for the
 // others.
-func TestHoldsThatDoNotAllFitAreToldOfApart(t *testing.T) {
+func TestHoldsThatDoNotAllFitAreReportedOneByOne(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	script, key := NewScript(client), redistest.Prefix()+"hot"
 	heard := &listener{}

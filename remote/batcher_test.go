@@ -226,7 +226,7 @@ func TestLaw4LateEntriesChargeNothing(t *testing.T) {
 
 // Law 4: an entry that expires only because Redis's clock was not known well enough is sent once more, with the
 // clock from the reply.
-func TestLaw4ExpiredForAWrongClockGoesOnceMore(t *testing.T) {
+func TestLaw4EntriesThatExpiredByAWrongClockAreResent(t *testing.T) {
 	b, _ := newBatcher(t, redistest.Shared(t).Client(t))
 	rule := newRule(t, limit.PerHour(10), limit.SlidingLog())
 	key := redistest.Prefix() + "clock"

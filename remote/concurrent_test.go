@@ -125,7 +125,7 @@ func TestLaw7ProcessesThatHoldAreBounded(t *testing.T) {
 	}
 }
 
-// A key that is reset in the middle of a batch is empty for the entries behind that, which are decided as if each had
+// A key that is reset in the middle of a batch is empty for the entries after that, which are decided as if each had
 // come alone.
 func TestSlotsAreResetInABatch(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
@@ -165,7 +165,7 @@ func TestLaw7MoreUnitsThanThereAreCanBeHeld(t *testing.T) {
 }
 
 // Law 4: an entry about a process's slots changes nothing after its not-after, because it would undo later changes.
-func TestLaw4SlotsAreNotToldLate(t *testing.T) {
+func TestLaw4LateEntriesAboutSlotsChangeNothing(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	script, key, rule := NewScript(client), redistest.Prefix()+"held", newSlotsRule(t, 5, time.Minute, 1)
 	now := runAll(t, script, []Entry{{Key: key, Rule: rule, Cost: 2}})[0].Clock

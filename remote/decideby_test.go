@@ -48,7 +48,7 @@ func TestLaw7LittleTimeShortensNoTrip(t *testing.T) {
 }
 
 // If little or no time is left, Redis is not asked.
-func TestHardlyAnyTimeAsksNobody(t *testing.T) {
+func TestRedisIsNotAskedIfHardlyAnyTimeIsLeft(t *testing.T) {
 	b, trips := newBatcher(t, redistest.Shared(t).Client(t))
 	rule := newRule(t, limit.PerHour(1000), limit.SlidingLog())
 	for _, left := range []time.Duration{leastTime / 2, 0, -time.Hour} {

@@ -136,7 +136,7 @@ func TestFleetGenerationIsRedissMemory(t *testing.T) {
 }
 
 // The reply to a heartbeat says which earlier heartbeat Redis remembers. That shows whether writes were lost.
-func TestFleetTellsWhichHeartbeatSurvived(t *testing.T) {
+func TestFleetReportsWhichHeartbeatSurvived(t *testing.T) {
 	client, ctx := redistest.Start(t).Client(t), context.Background()
 	a := newFleet(t, client, "a", time.Minute)
 	for i, want := range []int64{-1, 1, 2} {
@@ -205,7 +205,7 @@ func TestLaw11AFleetIsAsLargeAsBeforeALossOfMemory(t *testing.T) {
 
 // Law 4: a heartbeat that was in flight while Redis hung, and arrives after a later heartbeat, does not undo the
 // later one.
-func TestLaw4LateBeatsChangeNothing(t *testing.T) {
+func TestLaw4LateHeartbeatsChangeNothing(t *testing.T) {
 	client := redistest.Start(t).Client(t)
 	a, b := newFleet(t, client, "a", time.Minute), newFleet(t, client, "b", time.Minute)
 	a.heartbeats.Store(5)
@@ -264,7 +264,7 @@ func TestLaw8SequencesOfShortLivesExpireSoon(t *testing.T) {
 
 // Law 11: all instances learn for which rules an instance has lost records, and for how long that matters, even if
 // that instance leaves or dies. A late heartbeat does not change what they learn.
-func TestLaw11FleetsTellWhatIsLost(t *testing.T) {
+func TestLaw11FleetsReportWhatIsLost(t *testing.T) {
 	client := redistest.Start(t).Client(t)
 	a, b := newFleet(t, client, "a", time.Minute), newFleet(t, client, "b", time.Minute)
 	check := func(what string, want map[string]time.Duration) {

@@ -9,7 +9,7 @@ import (
 )
 
 // The script finds the id of a hold that is sent alone, however many units are held and used: a cost above 255 takes
-// more bytes, and the id comes behind it.
+// more bytes, and the id comes after it.
 func TestALoneHoldOfManyUnits(t *testing.T) {
 	script := NewScript(redistest.Shared(t).Client(t))
 	for _, a := range configurations() {

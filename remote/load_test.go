@@ -91,7 +91,7 @@ func TestLaw7LoadingLosesNoCall(t *testing.T) {
 }
 
 // Law 12: calls that a trip leaves behind while the batcher is closed end at once.
-func TestLaw12WhoIsLeftBehindByATripEndsWithTheBatcher(t *testing.T) {
+func TestLaw12CallsLeftBehindByATripEndWithTheBatcher(t *testing.T) {
 	b, _ := newBatcher(t, redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"}), func(o *Options) { o.MaxBatch = 1 })
 	rule := newRule(t, limit.PerHour(10), limit.GCRA())
 	first, second := waitingCall(rule, 1000*ms), waitingCall(rule, 1000*ms)

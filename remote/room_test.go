@@ -273,7 +273,7 @@ func TestLaw7TheNextTripTakesAsLongAsTheLastTwo(t *testing.T) {
 
 // Law 7: trips that were in flight at the same time count as one of the last two: what slowed one of them down slowed
 // down the others, too.
-func TestLaw7TripsThatOverlapShowTheSame(t *testing.T) {
+func TestLaw7TripsThatOverlapCountAsOne(t *testing.T) {
 	var d durations
 	for _, c := range []struct{ began, ended, next int64 }{
 		{0, 2, 0}, {2, 22, 2}, {3, 24, 2}, {21, 44, 2}, {22, 46, 23}, {45, 49, 4}, {46, 80, 4}, {79, 84, 4}, {80, 89, 5},

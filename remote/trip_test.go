@@ -18,7 +18,7 @@ const ms = 1000 // µs
 
 // Law 7: time-outs count as failures of Redis, with two exceptions: they are noticed so late that this process must
 // have been paused, or a little late while Redis answers other trips.
-func TestBlame(t *testing.T) {
+func TestTimeoutsThatAreNotRediss(t *testing.T) {
 	b := &Batcher{opt: Options{Deadline: 50 * time.Millisecond}}
 	other := errors.New("refused")
 	for _, c := range []struct {
@@ -72,8 +72,8 @@ func TestLaw3EntriesThatExpireAloneFailAlone(t *testing.T) {
 	}
 }
 
-// A call that expired for a wrong clock is not sent once more after Close has begun: nobody would answer it.
-func TestLaw12CallsThatWouldGoOnceMoreEndWithClose(t *testing.T) {
+// A call that expired by a wrong estimate of the clock is not sent once more after Close has begun: nobody would answer it.
+func TestLaw12CallsToBeResentEndWithClose(t *testing.T) {
 	b, _ := newBatcher(t, redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})) // never contacted
 	c := waitingCall(newRule(t, limit.PerHour(10), limit.GCRA()), time.Hour.Microseconds())
 	c.claim()

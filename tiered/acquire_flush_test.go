@@ -13,11 +13,11 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
-// Law 13: if Redis is flushed while units are held, the processes tell it again what they hold after the next
+// Law 13: if Redis is flushed while units are held, the processes report again what they hold after the next
 // heartbeat, long before the next renewal. Heartbeats are sent every second. Until Redis knows again, other
 // processes may acquire up to n more units. After that, at most n units are held, counting every slot that its
 // holder believes in.
-func TestLaw13FlushedRedisIsToldWhatIsHeld(t *testing.T) {
+func TestLaw13HeldSlotsAreReportedToAFlushedRedis(t *testing.T) {
 	t.Parallel()
 	const (
 		n   = 5

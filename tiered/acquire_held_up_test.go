@@ -61,7 +61,7 @@ func TestLaw13AReleaseThatIsHeldUpTakesNoLaterSlots(t *testing.T) {
 
 // Law 12: a call that passed the check before Close, but goes on only after Close has released all slots,
 // acquires none, because nobody would release it.
-func TestLaw12NoSlotIsAcquiredBehindClose(t *testing.T) {
+func TestLaw12NoSlotIsAcquiredAfterClose(t *testing.T) {
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix())
 	r := newRule(t, l, "jobs", limit.Concurrent(1))
 	q := r.ask("k", 1, lua.Take)

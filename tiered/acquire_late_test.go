@@ -197,7 +197,7 @@ func checkUnanswered(t *testing.T, server redistest.Endpoint, becomes func(*cour
 // Law 13: however slow the answer to the acquisition or renewal of a slot is, the holder knows that the slot is
 // lost before Redis gives its units to another process. In this test, the answer takes a third of the TTL, and
 // then the process is cut off.
-func TestLaw13SlotsAreBelievedInFromBeforeRedisWasAsked(t *testing.T) {
+func TestLaw13TheTimeOfASlotBeginsBeforeRedisIsAsked(t *testing.T) {
 	t.Parallel()
 	const ttl, slow = 3 * time.Second, time.Second
 	server := redistest.Shared(t)
@@ -241,7 +241,7 @@ func TestLaw13SlotsAreBelievedInFromBeforeRedisWasAsked(t *testing.T) {
 // Law 13: units that Redis granted to a caller who has left are given back. If Redis turns out to know of fewer
 // units than are held, the process corrects it at once. The TTL is so long that no renewal corrects anything in
 // this test.
-func TestLaw13WhatIsNotAsRedisKnowsIsPutRight(t *testing.T) {
+func TestLaw13UnitsThatRedisDoesNotKnowAreCorrected(t *testing.T) {
 	server, prefix := redistest.Shared(t), redistest.Prefix()
 	c, client := newCourier(t, server)
 	l := newLimiterOn(t, client, prefix, RememberDenials(0))

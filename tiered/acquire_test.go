@@ -217,7 +217,7 @@ func TestLaw7AcquireWaitEndsWithItsContext(t *testing.T) {
 }
 
 // Calls and options that a limit does not support return, at once, an error that names the rule.
-func TestWhatDoesNotGoWithSlots(t *testing.T) {
+func TestCallsAndOptionsThatSlotsRefuse(t *testing.T) {
 	ctx := context.Background()
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix())
 	jobs, rate := newRule(t, l, "jobs", limit.Concurrent(2)), newRule(t, l, "rate", limit.PerHour(3))
@@ -321,7 +321,7 @@ func TestLaw13SlotsAreKeptAndLost(t *testing.T) {
 
 // A slot's channel is closed when the slot is lost, even while Redis hangs and this process waits for an answer
 // until its deadline.
-func TestLaw13LostIsToldWhileRedisHangs(t *testing.T) {
+func TestLaw13LostIsClosedWhileRedisHangs(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	l := newLimiterOn(t, server.Client(t), redistest.Prefix(), Deadline(5*time.Second))
@@ -376,7 +376,7 @@ func TestLaw12CloseReleasesSlotsWhenAnswersAreLate(t *testing.T) {
 }
 
 // Close logs the number of keys whose slots it could not release. Keys whose slots are released are not counted.
-func TestCloseTellsWhatItCannotRelease(t *testing.T) {
+func TestCloseLogsWhatItCannotRelease(t *testing.T) {
 	redistest.InBubble(t, func(t *testing.T, bubble *redistest.Bubble) {
 		var log strings.Builder
 		l := newLimiterOn(t, bubble.Client(t), redistest.Prefix(), Deadline(50*time.Millisecond), Logger(slog.New(slog.NewTextHandler(&log, nil))))
@@ -392,8 +392,8 @@ func TestCloseTellsWhatItCannotRelease(t *testing.T) {
 	})
 }
 
-// After Redis has lost data about slots, this process tells it again what is held.
-func TestSlotsAreToldAgain(t *testing.T) {
+// After Redis has lost data about slots, this process reports again what is held.
+func TestSlotsAreReportedAgain(t *testing.T) {
 	t.Parallel()
 	client, prefix := redistest.Shared(t).Client(t), redistest.Prefix()
 	l := newLimiterOn(t, client, prefix)
@@ -424,7 +424,7 @@ func TestSlotsAreToldAgain(t *testing.T) {
 	mustBeFull(t, r, "k", 1)
 }
 
-// Law 11: in an outage, a process keeps its slots, acquires units up to its share, and tells Redis afterwards.
+// Law 11: in an outage, a process keeps its slots, acquires units up to its share, and reports them to Redis afterwards.
 // Under the policy Deny it acquires nothing.
 func TestLaw11SlotsInAnOutage(t *testing.T) {
 	t.Parallel()

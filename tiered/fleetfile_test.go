@@ -15,7 +15,7 @@ import (
 )
 
 // Law 11: an instance that starts while Redis is lost learns the fleet's size from a file.
-func TestLaw11FleetFileTellsWhoStartsWithoutRedis(t *testing.T) {
+func TestLaw11FleetFileIsForThoseWhoStartWithoutRedis(t *testing.T) {
 	server := redistest.Start(t)
 	prefix, path := redistest.Prefix(), filepath.Join(t.TempDir(), "fleet")
 	const fleet = 3
@@ -50,7 +50,7 @@ func TestLaw11FleetFileTellsWhoStartsWithoutRedis(t *testing.T) {
 }
 
 // A file that is old, unreadable, or has unexpected content is ignored.
-func TestFleetFileThatIsOfNoUse(t *testing.T) {
+func TestFleetFileThatCannotBeUsed(t *testing.T) {
 	server := redistest.Start(t)
 	server.Kill()
 	dir := t.TempDir()

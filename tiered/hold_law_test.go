@@ -300,7 +300,7 @@ func TestLaw7HoldsKeepNoLongKeys(t *testing.T) {
 
 // Law 3: units that Redis held for a caller whose context had ended are given back. Redis is not asked about
 // invalid calls.
-func TestLaw3WhatNobodyWasToldOfIsGivenBack(t *testing.T) {
+func TestLaw3GrantsThatNobodyLearntOfAreGivenBack(t *testing.T) {
 	redistest.InBubble(t, func(t *testing.T, bubble *redistest.Bubble) {
 		l := newLimiterOn(t, bubble.Client(t), redistest.Prefix(), Deadline(2*time.Second))
 		r := newRule(t, l, "r", limit.PerHour(100), Use(limit.SlidingLog()))

@@ -77,7 +77,7 @@ func TestHoldsLastAsLongAsTheirRuleSays(t *testing.T) {
 }
 
 // LifeOfRule is an error for a rule without HoldLife, and charges nothing.
-func TestHoldsOfARuleThatDoesNotSayHowLong(t *testing.T) {
+func TestHoldsOfARuleWithoutHoldLife(t *testing.T) {
 	ctx := context.Background()
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix())
 	r := newRule(t, l, "r", limit.PerHour(100))
@@ -103,7 +103,7 @@ func TestHoldsOfARuleThatDoesNotSayHowLong(t *testing.T) {
 }
 
 // A HoldLife that is out of range, or that no hold of the rule can have, is rejected when the rule is made.
-func TestHoldLivesThatCannotBe(t *testing.T) {
+func TestInvalidLivesOfHolds(t *testing.T) {
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix())
 	for text, c := range map[string]struct {
 		limit   limit.Limit

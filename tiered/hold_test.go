@@ -145,7 +145,7 @@ func TestLaw3ARefundTakesNothingFromAHold(t *testing.T) {
 }
 
 // Invalid calls return an error at once, without a trip.
-func TestHoldsThatCannotBe(t *testing.T) {
+func TestInvalidCallsOfHolds(t *testing.T) {
 	ctx := context.Background()
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix())
 	r := newRule(t, l, "r", limit.PerHour(100))

@@ -15,7 +15,7 @@ import (
 
 // Law 11: while Redis often misses deadlines, it does not decide alone. When it no longer misses them, it decides
 // alone again. A lost Redis and an unreadable key do not count as misses.
-func TestLaw11OftenMissedSettles(t *testing.T) {
+func TestLaw11AnInstanceWithManyMissesSettles(t *testing.T) {
 	redistest.InBubble(t, func(t *testing.T, bubble *redistest.Bubble) { // a heartbeat that is late changes the state
 		told := &states{}
 		l := newLimiterOn(t, bubble.Client(t), redistest.Prefix(), Deadline(50*time.Millisecond), RememberDenials(0), OnStateChange(told.add))
@@ -61,7 +61,7 @@ func TestLaw11OftenMissedSettles(t *testing.T) {
 }
 
 // Decisions made without Redis because it is overloaded have another tier than those made because it is lost.
-func TestLoadIsToldFromALostRedis(t *testing.T) {
+func TestLoadIsNotALostRedis(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	l := newLimiterOn(t, server.Client(t), redistest.Prefix())

@@ -33,7 +33,7 @@ func TestOpenFindsTheClusterBehindOneAddress(t *testing.T) {
 
 // A client of one node of a Cluster cannot reach the keys of the other masters. The log and the live page say
 // what to do, and the log repeats it only once in a while.
-func TestAClientOfOneNodeOfAClusterIsToldOf(t *testing.T) {
+func TestAClientOfOneNodeOfAClusterIsReported(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 3)
 	for _, addr := range cluster.Addrs() { // at most one of them has the fleet's key

@@ -15,7 +15,7 @@ import (
 
 // Keys may be credentials, so neither the log nor the errors, which programs log, contain a key. They name the
 // rule and, if the key is stored in Redis as a hash, that hash.
-func TestKeysAreNotTold(t *testing.T) {
+func TestKeysAreNeitherLoggedNorInErrors(t *testing.T) {
 	server := redistest.Start(t)
 	client, ctx := server.Client(t), context.Background()
 	var log bytes.Buffer

@@ -62,7 +62,7 @@ func TestLaw11EveryCallSettles(t *testing.T) {
 	}
 }
 
-// Reset also makes a key unused in this instance's own record. Slots stay held, and Redis is told of them again
+// Reset also makes a key unused in this instance's own record. Slots stay held, and are reported to Redis again
 // at once.
 func TestResetInThisProcess(t *testing.T) {
 	t.Parallel()

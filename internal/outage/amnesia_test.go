@@ -190,7 +190,7 @@ func TestMemoryOfCharges(t *testing.T) {
 }
 
 // While a rule settles, a Peek asks whether its units fit into this instance's share, and reserves none.
-func TestPeekOfAShare(t *testing.T) {
+func TestPeekReservesNothing(t *testing.T) {
 	l := newShards(t, 1)
 	s, m := l.first, l.masters[0]
 	r := newRule(t, "r", limit.PerHour(100), limit.SlidingLog())

@@ -10,7 +10,7 @@ import (
 )
 
 // Misses are frequent if, for three deadlines, a fifth of all decisions has missed Redis.
-func TestWhatIsOftenMissed(t *testing.T) {
+func TestWhenMissesAreFrequent(t *testing.T) {
 	const deadline = 50 * time.Millisecond
 	for _, test := range []struct {
 		name     string

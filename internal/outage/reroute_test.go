@@ -219,7 +219,7 @@ func TestStateChangesOfSeveralMasters(t *testing.T) {
 }
 
 // The callback is told of the last state, however long it takes, and whatever changes meanwhile.
-func TestTheLastStateIsTold(t *testing.T) {
+func TestTheLastStateIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, told := newShards(t, 1), make(chan State)
 		s := l.first

@@ -119,7 +119,7 @@ func TestLaw11CreditsConcurrently(t *testing.T) {
 }
 
 // A credit never has the same word again while a request may still compare it.
-func TestAWordIsOfOneCredit(t *testing.T) {
+func TestNoTwoCreditsHaveTheSameWord(t *testing.T) {
 	var c credit
 	seen := make(map[uint64]bool)
 	for range 5 {

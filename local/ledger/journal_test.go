@@ -73,7 +73,7 @@ func TestLaw11JournalHoldsWhatRedisDoesNotKnow(t *testing.T) {
 }
 
 // Repeated calls return all keys in turn, a limited number at a time.
-func TestUnchargedGoesRound(t *testing.T) {
+func TestUnchargedReturnsAllKeysInTurn(t *testing.T) {
 	l, h := New[string](5000), local.NewHasher()
 	const keys = 1000
 	for i := range keys {
@@ -162,7 +162,7 @@ func TestLaw11LostUnitsAreChargedAgainOnRequest(t *testing.T) {
 
 // Law 11: a key to which Redis grants something does not evict a key whose units are still to be charged there, as
 // long as the set has other keys. Otherwise a rule would have to settle for a window.
-func TestLaw11WhatIsToBeChargedIsNotEvictedForWhatIs(t *testing.T) {
+func TestLaw11UnchargedRecordsAreNotEvictedForChargedOnes(t *testing.T) {
 	l := New[string](ledgerWays) // one set
 	l.RuleNumber("r")
 	hash := uint64(0)
@@ -508,7 +508,7 @@ func TestLaw3DebtsAreOfTheirKey(t *testing.T) {
 }
 
 // Units that have left their window, or were given back, no longer wait to be charged.
-func TestWhatWaitsIsWhatCounts(t *testing.T) {
+func TestOnlyUnitsThatCountWaitToBeCharged(t *testing.T) {
 	l := New[string](8)
 	o := Outage{Number: 1, Cut: noon, Fleet: 1}
 	a := Account[string]{Hash: 7, Window: 10 * time.Second, Quota: 100, Key: "k"}

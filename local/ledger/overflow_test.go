@@ -10,7 +10,7 @@ import (
 
 // Law 11: a caller that floods the table with keys in an outage does not get the share of a key again whose record
 // was evicted. It gets at most one unit each time.
-func TestLaw11EvictedKeysStartWithADebt(t *testing.T) {
+func TestLaw11EvictedKeysStartWithArrears(t *testing.T) {
 	const quota = 100
 	o := Outage{Number: 1, Cut: noon, Fleet: 2}
 	for _, at := range []int64{1, quota / 4, quota / 2} { // units at a time
@@ -38,7 +38,7 @@ func TestLaw11EvictedKeysStartWithADebt(t *testing.T) {
 // Arrears apply only to keys that come new to a set that overflowed, if their limit is similar to that of the
 // evicted record, and as long as that record's units are in their window. They never take a key's last unit. A
 // reply from Redis ends them.
-func TestDebtsAreConfined(t *testing.T) {
+func TestArrearsAreOfNewAndSimilarKeys(t *testing.T) {
 	const quota = 100
 	o := Outage{Number: 1, Cut: noon, Fleet: 1}
 	l := New[string](1)
@@ -89,7 +89,7 @@ func TestDebtsAreConfined(t *testing.T) {
 
 // At any time, arrears are at least the units that any of the evicted records has in its window then. They are at
 // most the units of a record that is in its window, or was until not long before.
-func TestDebtsCoverWhatMadeWay(t *testing.T) {
+func TestArrearsCoverEvictedRecords(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var d arrears
 		type made struct{ units, gone int64 }

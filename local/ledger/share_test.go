@@ -330,7 +330,7 @@ func TestLaw11ScalingUpInAnOutage(t *testing.T) {
 
 // A key that was granted units before Redis ever replied has the share of an unknown key, and not only the units
 // that it has used so far.
-func TestShareOfAKeyThatRedisNeverSpokeOf(t *testing.T) {
+func TestShareOfAKeyThatRedisNeverAnsweredAbout(t *testing.T) {
 	l := New[string](8)
 	a := Account[string]{Hash: 7, Window: 10 * time.Second, Quota: 100}
 	if g := l.Take(&a, Outage{Fleet: 4}, noon, 1); g.Granted != 1 {
