@@ -70,7 +70,7 @@ func TestLaw11AFixedWindowIsNotOverBeforeItIsInRedis(t *testing.T) {
 		l.heartbeat(t, s)
 	}
 	heartbeatAt(2 * time.Hour)
-	s.Learned(question(r, "k", 100), &remote.Reply{Granted: 100})
+	s.Learned(request(r, "k", 100), &remote.Reply{Granted: 100})
 	m.heard.Generation = "second"
 	heartbeatAt(time.Hour)
 	heartbeatAt(slow / 2)
