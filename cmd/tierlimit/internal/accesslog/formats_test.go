@@ -1,10 +1,8 @@
 package accesslog
 
 import (
-	"bytes"
 	"errors"
 	"io"
-	"os/exec"
 	"strconv"
 	"strings"
 	"testing"
@@ -328,7 +326,7 @@ func TestWrappedObjects(t *testing.T) {
 		`{"records":[` + inner + `,` + inner + `]}`:                                              "jq -c '.records[]'",
 		"{\n  \"Records\": [\n    " + inner + "\n  ]\n}\n":                                       "jq -c '.Records[]'",
 		`{"count":2,"next":"a","value":[ ` + strings.Repeat(inner+",", maxLine/40) + `]}`:        "jq -c '.value[]'",
-		`{"resourceLogs":[{"resource":{},"scopeLogs":[{"logRecords":[{"timeUnixNano":"1"}]}]}]}`: unpacking("resourceLogs") + "'",
+		`{"resourceLogs":[{"resource":{},"scopeLogs":[{"logRecords":[{"timeUnixNano":"1"}]}]}]}`: "jq -c '" + openTelemetryFilter + "'",
 		`{"level":"info","tags":["a"],"ip":"10.0.0.1"}`:                                          noJSONTime,
 		`{"key":"` + strings.Repeat("x", maxLine) + `"}`:                                         tooLong,
 	} {
@@ -339,21 +337,18 @@ func TestWrappedObjects(t *testing.T) {
 	}
 }
 
-// The filter for OpenTelemetry's files makes lines that can be read. The test needs jq.
-func TestUnpackingOpenTelemetry(t *testing.T) {
-	jq, err := exec.LookPath("jq")
-	if err != nil {
-		t.Skip("jq is not installed")
-	}
-	unpack := exec.Command(jq, "-c", unpacking("resourceLogs"))
-	unpack.Stdin = strings.NewReader(`{"resourceLogs":[{"scopeLogs":[{"scope":{},"logRecords":[
-		{"timeUnixNano":"1795348800500000000","attributes":[{"key":"client.address","value":{"stringValue":"10.0.0.1"}},{"key":"url.path","value":{"stringValue":"/a"}}]},
-		{"observedTimeUnixNano":"1795348801000000000","body":{"stringValue":"10.0.0.2 - - [22/Nov/2026:12:00:00 +0000] \"GET /a HTTP/1.1\" 200 7"}}]}]}]}`)
-	log, err := unpack.Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	read, requests, err := readAll(t, bytes.NewReader(log))
+// openTelemetryFilter was tried with jq: openTelemetryLines is what it printed.
+const (
+	openTelemetryFilter = `.resourceLogs[].scopeLogs[].logRecords[] | {time: (.timeUnixNano // .observedTimeUnixNano), message: .body.stringValue}` +
+		` + ((.attributes // []) | map({(.key): (.value | (.stringValue // .intValue))}) | add)`
+	openTelemetryLines = `{"time":"1795348800500000000","message":null,"client.address":"10.0.0.1","url.path":"/a"}
+{"time":"1795348801000000000","message":"10.0.0.2 - - [22/Nov/2026:12:00:00 +0000] \"GET /a HTTP/1.1\" 200 7"}
+`
+)
+
+// The lines that the filter for OpenTelemetry's files makes can be read.
+func TestUnpackedOpenTelemetry(t *testing.T) {
+	read, requests, err := readAll(t, strings.NewReader(openTelemetryLines))
 	if err != nil || len(requests) != 2 || requests[0].Host != "10.0.0.1" || requests[0].Time.UnixMilli() != 1795348800500 || requests[1].Host != "10.0.0.2" {
 		t.Errorf("%v, %+v, %v", err, requests, read.FirstBad())
 	}
