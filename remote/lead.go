@@ -27,6 +27,10 @@ const (
 	// has nothing else to do, so a second trip pays sooner, provided that both carry as many. From two
 	// processes on, each prepares its trip while Redis works on the trips of the others.
 	fullAlone = 3
+	// mergeUpTo is the number of entries up to which a trip of the only process of a fleet waits for all callers that were
+	// just answered. A larger trip starts once as many wait as the last one carried. Otherwise both trips start and end at
+	// the same time, and Redis and this process wait for each other.
+	mergeUpTo = 12
 	// fewCallers is the number of callers up to which each makes a trip of its own, see ownTripsPay. With more, a program
 	// that does nothing else would gain as well, but a server's other goroutines would wait longer for a processor.
 	fewCallers = 4
@@ -192,11 +196,19 @@ func (b *Batcher) follow(leader *call) {
 func (b *Batcher) awaitOthers() {
 	for before := -1; ; runtime.Gosched() {
 		b.mu.Lock()
-		waiting, enough := b.queue.entries, b.opt.MaxBatch*b.last.unmerged/max(1, b.last.sent)
+		waiting, enough := b.queue.entries, b.enough()
 		b.mu.Unlock()
 		if waiting <= before || waiting >= enough {
 			return
 		}
 		before = waiting
 	}
+}
+
+// enough returns the number of waiting entries from which a trip need not wait for more. The lock is held.
+func (b *Batcher) enough() int {
+	if b.alone && b.last.sent >= mergeUpTo {
+		return b.last.unmerged
+	}
+	return b.opt.MaxBatch * b.last.unmerged / max(1, b.last.sent)
 }

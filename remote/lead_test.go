@@ -145,6 +145,34 @@ func TestTheOnlyProcessOfAFleetMakesASecondTripSooner(t *testing.T) {
 	}
 }
 
+// The only process of a fleet has two trips in flight, which must not end at the same time. So the leader of a trip with
+// many entries waits only for as many as the last one carried.
+func TestTheOnlyProcessOfAFleetDoesNotMergeItsTrips(t *testing.T) {
+	const most = 128
+	b := NewBatcher(nil, Options{MaxBatch: most}, Hooks{})
+	t.Cleanup(b.Close)
+	for _, c := range []struct {
+		what   string
+		alone  bool
+		last   cargo
+		enough int
+	}{
+		{"many entries", true, cargo{unmerged: mergeUpTo, sent: mergeUpTo}, mergeUpTo},
+		{"calls that share entries", true, cargo{unmerged: 5 * mergeUpTo, sent: mergeUpTo}, 5 * mergeUpTo},
+		{"few entries", true, cargo{unmerged: mergeUpTo - 1, sent: mergeUpTo - 1}, most},
+		{"few entries of many calls", true, cargo{unmerged: 10 * mergeUpTo, sent: mergeUpTo / 2}, 20 * most},
+		{"other processes", false, cargo{unmerged: mergeUpTo, sent: mergeUpTo}, most},
+		{"no trip yet", true, cargo{}, 0},
+	} {
+		b.mu.Lock()
+		b.alone, b.last = c.alone, c.last
+		if enough := b.enough(); enough != c.enough {
+			t.Errorf("%s: a trip starts once %d calls wait, want %d", c.what, enough, c.enough)
+		}
+		b.mu.Unlock()
+	}
+}
+
 // A few callers of the only process of a fleet each make a trip of their own, if Go may use several processors, unless
 // their calls would share an entry, or more callers waited at a time within the last second.
 func TestFewCallersOfTheOnlyProcessDoNotWaitForATrip(t *testing.T) {
