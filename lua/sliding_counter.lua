@@ -317,18 +317,27 @@ make[SLIDING_COUNTER] = function()
     count_free(s, rule)
   end
 
+  -- The first sub-window from the given number on that has units. There may be many without any, as after a burst.
+  local function first_used(s, index, rule)
+    local place = find(s.counts, '[^%z]', index % (rule.k + 1) * s.width + 1) or find(s.counts, '[^%z]')
+    if not place then -- the total is damaged
+      return s.newest_index + 1
+    end
+    return index + (floor((place - 1) / s.width) - index) % (rule.k + 1)
+  end
+
   function counter.wait(s, rule, cost)
     local room = rule.quota - cost
     local later = s.total -- the units in sub-window index-k and later
     local index = s.index
-    while true do
-      local oldest = 0
-      if index - rule.k <= s.newest_index then
-        oldest = count_of(s, index - rule.k, rule)
+    while later > room do
+      local used = first_used(s, index - rule.k, rule)
+      if used > s.newest_index then
+        index = s.newest_index + rule.k + 1
+        break
       end
-      if later <= room or index - rule.k > s.newest_index then
-        return math.max(0, time_of(index, 0, rule) - s.now)
-      end
+      index = used + rule.k
+      local oldest = count_of(s, used, rule)
       if not rule.strict and later - oldest <= room then
         local excess = later - room -- units of the oldest that must be weighted away
         return math.max(0, time_of(index, muldiv_up(rule.window, excess, oldest), rule) - s.now)
@@ -336,6 +345,7 @@ make[SLIDING_COUNTER] = function()
       later = later - oldest
       index = index + 1
     end
+    return math.max(0, time_of(index, 0, rule) - s.now)
   end
 
   function counter.take(s, rule, cost)
