@@ -117,13 +117,16 @@ func allCounted(ctx context.Context, client *redis.Client) ([]countedCall, error
 		all = append(all, countedCall{name: r.name, ask: func(ctx context.Context, key string) (bool, error) {
 			return run(ctx, remote.Entry{Key: r.name + ":" + key, Cost: 1})
 		}})
-		used, err := remote.NewRule(limit.PerHour(countedBefore).WithBurst(countedBefore), r.algorithm)
-		if err != nil {
-			return nil, err
+		for _, cost := range []int64{1, 5} {
+			used, err := remote.NewRule(limit.PerHour(countedBefore*cost).WithBurst(countedBefore*cost), r.algorithm)
+			if err != nil {
+				return nil, err
+			}
+			name := fmt.Sprintf("%s: denial of %d", r.name, cost)
+			all = append(all, countedCall{name: name, denied: true, ask: func(ctx context.Context, key string) (bool, error) {
+				return runCounted(ctx, script, remote.Entry{Key: "used:" + name + ":" + key, Cost: cost, Rule: used})
+			}})
 		}
-		all = append(all, countedCall{name: r.name + ": denial", denied: true, ask: func(ctx context.Context, key string) (bool, error) {
-			return runCounted(ctx, script, remote.Entry{Key: "used:" + r.name + ":" + key, Cost: 1, Rule: used})
-		}})
 		id := uint64(0)
 		all = append(all, countedCall{name: r.name + ": hold and settlement", ask: func(ctx context.Context, key string) (bool, error) {
 			id++

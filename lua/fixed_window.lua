@@ -63,7 +63,7 @@ make[FIXED_WINDOW] = function()
     if count > rule.quota then
       seen_key, seen = key, raw
       local reset = rule.finish - now
-      return may_deny and cost == 1 and count <= MAX_UNITS and none_free(reset, reset)
+      return may_deny and count - cost <= MAX_UNITS and denial(math.max(0, rule.quota - count + cost), reset, reset, reset)
     end
     local value = header_of_now(TAG_FIXED_WINDOW) .. rule.ends .. pack_int(count, 6)
     if lasts then

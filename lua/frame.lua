@@ -482,7 +482,8 @@ local function settle(e, s, charge)
 end
 
 -- Decides entries up to the first that is no plain one. A plain one is a TAKE, in time, that shares its key with no
--- neighbor, and that its rule's plain function can decide. If all of a count fit, they are one charge of their total cost.
+-- neighbor, and that its rule's plain function can decide. If all of a count fit, they are one charge of their total cost;
+-- otherwise a part of them may fit, and it is no plain one.
 local function decide_plain_entries(s)
   local from, last, n, ends = at, keys, replies, #packed
   while from <= ends and n < MAX_PIECES do
@@ -507,7 +508,7 @@ local function decide_plain_entries(s)
       write(s)
       s.key = '' -- it may be the same key, under another rule
     end
-    local encoded = rule.plain(asked_keys[last + 1], cost, rule, true)
+    local encoded = rule.plain(asked_keys[last + 1], cost, rule, form ~= COUNTED_TAKE)
     if not encoded then
       break
     end
@@ -647,7 +648,7 @@ do
       return
     end
     local a, b, c, d, e, f, g, form, _, _, after, _, cost, h, i, j = byte(asked, 1, 16)
-    local id_at = 14
+    local id_at, whole = 14, form ~= COUNTED_TAKE -- a part of a count may fit
     if form == COUNTED_TAKE then
       form, cost = TAKE, cost * ((h * 256 + i) * 256 + j)
     elseif form == LONG_TAKE or form == LONG_HOLD or form == LONG_SETTLE then
@@ -656,7 +657,7 @@ do
     if cost > rule.most_plain or (after < 255 and clock > (((((a * 256 + b) * 256 + c) * 256 + d) * 256 + e) * 256 + f) * 256 + g) then
       return
     elseif form == TAKE then
-      return rule.plain and rule.plain(all_keys[1], cost, rule, true)
+      return rule.plain and rule.plain(all_keys[1], cost, rule, whole)
     elseif form == LONE_HOLD then
       return hold_plainly(all_keys[1], all_keys[2], rule, cost, sub(asked, id_at, id_at + 7), unpack_time(asked, id_at + 8), 0, 1)
     elseif form == LONE_SETTLE then

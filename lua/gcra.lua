@@ -124,12 +124,17 @@ make[GCRA] = function()
 
   local p = { now = 0, tat = 0, part = 0, newest = 0, changed = false } -- of the current key
 
-  -- Answers a request for one unit, of which plain has found that it does not fit.
-  local function plain_denial(raw, newest, rule)
+  -- Answers a request of which plain has found that it does not fit.
+  local function plain_denial(raw, newest, rule, cost)
     p.now, p.tat, p.part = clock, unpack_time(raw, HEADER + 1), part_of(raw)
-    if p.part < rule.d and p.tat <= newest + 2 * MOST then
-      return none_free(gcra.reset(p), gcra.wait(p, rule, 1))
+    if p.part >= rule.d or p.tat > newest + 2 * MOST then
+      return
     end
+    local reset, wait = gcra.reset(p), gcra.wait(p, rule, cost)
+    if cost == 1 then
+      return denial(0, reset, wait, wait)
+    end
+    return denial(free(p, rule), reset, wait, gcra.wait(p, rule, 1))
   end
 
   -- Nearly all requests are for units that are free, of a key that is new, or that was charged before under the
@@ -171,7 +176,7 @@ make[GCRA] = function()
     local room = now + rule.burst_whole
     if newest > now or tat > room or (tat == room and part > rule.burst_part) then
       seen_key, seen = key, raw
-      return may_deny and cost == 1 and newest <= now and plain_denial(raw, newest, rule)
+      return may_deny and newest <= now and plain_denial(raw, newest, rule, cost)
     end
 
     local value = header_of_now(TAG_GCRA) .. char(bytes_of(tat)) .. rule.rate

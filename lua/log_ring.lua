@@ -297,10 +297,12 @@ make[SLIDING_LOG] = function()
     return front
   end
 
-  -- Answers a request for one unit that does not fit. "left" units of the current ring have left the window.
-  local function plain_denial(left, rule)
-    local since = clock - rule.window
-    return none_free(math.max(0, ring.stamp(p, p.count - 1) - since), math.max(0, ring.stamp(p, left) - since))
+  -- Answers a request that does not fit. "left" units of the current ring have left the window, and "counted" count.
+  local function plain_denial(left, counted, rule, cost)
+    local since, free = clock - rule.window, rule.quota - counted
+    local wait = math.max(0, ring.stamp(p, left + cost - free - 1) - since)
+    local next = cost == 1 and wait or math.max(0, ring.stamp(p, left) - since)
+    return denial(free, math.max(0, ring.stamp(p, p.count - 1) - since), wait, next)
   end
 
   -- Nearly all requests are for units that are free, of a key that is new, or whose ring is used under one limit
@@ -336,7 +338,7 @@ make[SLIDING_LOG] = function()
     local slot = (head + count) % capacity
     head, count = (head + left) % capacity, count - left
     if count + cost > rule.quota then
-      return may_deny and cost == 1 and (is_short or is_whole(key, size)) and plain_denial(left, rule)
+      return may_deny and (is_short or is_whole(key, size)) and plain_denial(left, count, rule, cost)
     elseif count + cost > capacity then
       if not is_short then
         return

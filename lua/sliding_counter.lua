@@ -149,11 +149,12 @@ make[SLIDING_COUNTER] = function()
     return sub(raw, 1, COUNTS) .. p.counts, p.total
   end
 
-  -- Answers a request for one unit, of which plain has found that it does not fit.
-  local function plain_denial(counts, total, rule)
+  -- Answers a request of which plain has found that it does not fit.
+  local function plain_denial(counts, total, rule, cost, free)
     p.now, p.index, p.newest_index, p.width = clock, rule.index, rule.index, rule.width
     p.counts, p.total = sub(counts, COUNTS + 1), total
-    return none_free(counter.reset(p, rule), counter.wait(p, rule, 1))
+    local reset, wait = counter.reset(p, rule), counter.wait(p, rule, cost)
+    return denial(free, reset, wait, (cost == 1 or free > 0) and wait or counter.wait(p, rule, 1))
   end
 
   -- Most requests are for units that are free, of a key that is new, or that was charged before under the same
@@ -194,7 +195,8 @@ make[SLIDING_COUNTER] = function()
     end
     if used > rule.quota or total < oldest then -- the cost does not fit, or the total is damaged
       seen_key, seen = key, raw
-      return may_deny and cost == 1 and total >= oldest and total <= 2 * MAX_UNITS and plain_denial(counts, total, rule)
+      return may_deny and total >= oldest and total <= 2 * MAX_UNITS
+        and plain_denial(counts, total, rule, cost, math.max(0, rule.quota - used + cost))
     end
     local place, ends = rule.place, rule.ends
     local count = unpack_int(counts, place + 1, width)

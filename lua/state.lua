@@ -250,11 +250,14 @@ local MAX_UNITS = MAX_LIMITS * 2 ^ 40 -- most units of a key: four times the lar
 -- The first bytes of answers that are not states, see frame.lua.
 local ANSWER_NUMBERS, ANSWER_ALLOWED, ANSWER_WITH_PARTS = 0, 255, '\254'
 
--- The answer to a TAKE of one unit when no unit is free: six numbers, of which the first two are the outcome 0 and no
--- free units.
-local function none_free(reset, wait)
-  local retry_after = pack_time(wait)
-  return '\0\6\0\0\0\0\0\0\3' .. NO_OFFSET .. pack_time(reset) .. NO_OFFSET .. retry_after .. retry_after
+-- The answer to a TAKE that does not fit: six numbers, of which the first is the outcome 0. next_after is that of a
+-- cost of one unit if none is free. The value that plain has read is forgotten: no general path follows that needs
+-- it, and another entry may write the key.
+local function denial(free, reset, retry_after, next_after)
+  seen_key = nil
+  local retry = pack_time(retry_after)
+  local next = free > 0 and NO_OFFSET or next_after == retry_after and retry or pack_time(next_after)
+  return '\0\6\0\0\0\0\0\0\3' .. (free > 0 and pack_time(free) or NO_OFFSET) .. pack_time(reset) .. NO_OFFSET .. retry .. next
 end
 
 -- Each algorithm's file stores a function here that creates the algorithm, under its code. An algorithm that a
@@ -265,8 +268,8 @@ end
 --                         a rule, as a table; its parameters are packed from the given position on.
 --                         It may have a function plain(key, cost, rule, may_deny), which decides
 --                         the most common requests straight through: those for units that are
---                         free, for which it writes (by put), and, if may_deny is true, those for
---                         one unit when none is free. It returns the answer (see frame.lua); or
+--                         free, for which it writes (by put), and, if may_deny is true, those
+--                         that do not fit. It returns the answer (see frame.lua); or
 --                         nothing if the request is not as simple, and then nothing was decided.
 --                         It is called for costs of up to most_plain. A rule may also have a function
 --                         plain_give(key, rule, stamp, charged, units, alike), which does

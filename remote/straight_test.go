@@ -74,3 +74,51 @@ func TestSettlementsStraightThroughAreLikeOthers(t *testing.T) {
 		}
 	}
 }
+
+// Law 1: what was read of a key for a denial does not count any more when later entries of the batch have charged the
+// key: every entry is decided as if it had come alone.
+func TestLaw1EntriesAfterADenialSeeLaterCharges(t *testing.T) {
+	script := NewScript(redistest.Shared(t).Client(t))
+	const start = int64(epoch) - int64(epoch)%60_000_000
+	for _, a := range configurations() {
+		large, small := newRule(t, limit.PerMinute(10).WithBurst(10), a), newRule(t, limit.PerMinute(8).WithBurst(8), a)
+		for _, denied := range []Entry{{Rule: large, Cost: 5}, {Rule: large, Cost: 3}, {Rule: small, Cost: 1}} {
+			key := redistest.Prefix() + "k"
+			entries := []Entry{
+				{Rule: large, Cost: 8}, {Rule: large, Key: key + "a", Cost: 1},
+				denied, {Rule: large, Key: key + "b", Cost: 1},
+				{Rule: large, Cost: 2}, {Rule: large, Key: key + "c", Cost: 1},
+				{Rule: large, Operation: lua.TakeUpTo, Cost: 5},
+			}
+			run := func(key string, entries ...Entry) (outcomes []string) {
+				t.Helper()
+				for i := range entries {
+					if entries[i].Key == "" {
+						entries[i].Key = key
+					}
+				}
+				replies, err := script.Run(t.Context(), entries, start)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, r := range replies {
+					outcomes = append(outcomes, fmt.Sprintf("%v, %d granted, %d left, again after %d and %d", r.Status, r.Granted, r.Remaining, r.RetryAfter, r.NextAfter))
+				}
+				return outcomes
+			}
+			var alone []string
+			for _, e := range entries {
+				if e.Key != "" {
+					e.Key += "alone"
+				}
+				alone = append(alone, run(key+"alone", e)...)
+			}
+			together := run(key, entries...)
+			for i := range entries {
+				if together[i] != alone[i] {
+					t.Errorf("%v, %d units denied: entry %d: %s; alone: %s", a, denied.Cost, i, together[i], alone[i])
+				}
+			}
+		}
+	}
+}
