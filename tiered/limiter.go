@@ -215,13 +215,16 @@ func (l *Limiter) MustRule(name string, lim limit.Limit, options ...RuleOption) 
 // delay callers that use the new rule.
 //
 // Instances of a fleet that change at different times stay correct: each applies its own limit to the
-// common counts. Errors are those of [Limiter.Rule].
+// common counts. Errors are those of [Limiter.Rule] and [Limiter.PutInForce].
 func (l *Limiter) ChangeRule(name string, lim limit.Limit, options ...RuleOption) (*Rule, error) {
 	r, err := l.PrepareRule(name, lim, options...)
 	if err != nil {
 		return nil, err
 	}
-	return r, l.PutInForce(r)
+	if err := l.PutInForce(r); err != nil {
+		return nil, err
+	}
+	return r, nil
 }
 
 // FleetSize returns the number of instances that share the limits, as last reported by Redis. Until Redis

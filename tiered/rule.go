@@ -137,9 +137,12 @@ func (l *Limiter) describedRule(name string, lim limit.Limit, c ruleConfig) (*Ru
 // changes, but not for each request. The limiter does not keep the copy. If the rule's algorithm was
 // chosen by the size of its limit, it is chosen again.
 //
-// Errors wrap [limit.ErrInvalidLimit], [limit.ErrInvalidAlgorithm], [limit.ErrInvalidOption] or
-// [limit.ErrClosed].
+// Errors wrap [limit.ErrInvalidLimit], also if only one of the two limits is a limit of [limit.Concurrent];
+// [limit.ErrInvalidAlgorithm], [limit.ErrInvalidOption] or [limit.ErrClosed].
 func (r *Rule) WithLimit(lim limit.Limit) (*Rule, error) {
+	if !sameKind(r.limit, lim) {
+		return nil, fmt.Errorf("rule %q: %w: the rule has the limit %v, so a copy cannot have %v: "+otherKind, r.name, limit.ErrInvalidLimit, r.limit, lim)
+	}
 	other, err := r.limiter.newRule(r.name, lim, r.config)
 	if err != nil {
 		return nil, err

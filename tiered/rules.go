@@ -29,14 +29,20 @@ func (l *Limiter) PrepareRule(name string, lim limit.Limit, options ...RuleOptio
 // them from then on. A rule that is no longer in force still decides by its own limit, so the program
 // must then use the new rules.
 //
-// Errors wrap [limit.ErrInvalidRule] if a rule is nil or belongs to another limiter, or if two different rules
-// have the same name. In that case nothing has changed.
+// Errors wrap [limit.ErrInvalidRule] if a rule is nil or belongs to another limiter, if two different rules
+// have the same name, or if only one of a rule and the one in force has a limit of [limit.Concurrent]. In that case
+// nothing has changed.
 func (l *Limiter) PutInForce(rules ...*Rule) error {
 	if err := l.checkOwn(rules); err != nil {
 		return err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	for _, r := range rules {
+		if known := l.rules[r.name]; known != nil && !sameKind(known.limit, r.limit) {
+			return fmt.Errorf("%w: %q has the limit %v, so it cannot be changed to %v: "+otherKind, limit.ErrInvalidRule, r.name, known.limit, r.limit)
+		}
+	}
 	for _, r := range rules {
 		r.sources = nil // the program's own, also if a source had put it in force
 		l.rules[r.name] = r
@@ -111,6 +117,12 @@ func (r *Rule) equal(o *Rule) bool {
 	a.slotTTL, b.slotTTL = r.slotTTL, o.slotTTL
 	return sameLimit(r.limit, o.limit) && a == b
 }
+
+// sameKind reports whether a program makes the same calls under both limits. A rule keeps its kind: otherwise every
+// call that the program makes already would be an error.
+func sameKind(a, b limit.Limit) bool { return a.IsConcurrent() == b.IsConcurrent() }
+
+const otherKind = "units of a concurrency limit are given back, those of other limits are used up; make two rules of them"
 
 // sameLimit reports whether two limits are the same. It accepts time zones that were loaded separately,
 // which makes two locations. Zones of the same name count as the same only if they agree on the present
