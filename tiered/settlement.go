@@ -28,8 +28,15 @@ func (r *Rule) cancelling(key *callKey, units int64) settlement {
 
 // settle makes a settlement now or, if Redis does not answer, later in the background.
 func (l *Limiter) settle(ctx context.Context, s settlement) {
-	if s.used < s.units {
+	switch {
+	case s.used < s.units:
 		l.record(&s) // before asking Redis, so that the ledger may have less than Redis, but never more
+	case s.used > s.units && s.isInRedis() && l.chargeLost(&s):
+		// The units beyond those held are charged like those that Redis has lost, which happens once. If the
+		// settlement charged them, and its reply were lost, nobody would know whether Redis still had the hold.
+		q := s.rule.inOutageOf(&s.key)
+		l.shardOf(&s.key).Used(&q, s.used-s.units, false)
+		s.used = s.units
 	}
 	if s.settledFrom <= l.now() && l.send(ctx, &s) {
 		return
@@ -75,14 +82,29 @@ func (l *Limiter) send(ctx context.Context, s *settlement) bool {
 		return false
 	}
 	s.rule.counters.holds.settled.Add(1)
-	if reply.Status != remote.Allowed && !s.sent {
-		l.unknownHold(ctx, s)
-	} else if reply.Fitted > 1 {
+	switch {
+	case reply.Status == remote.Allowed && reply.Fitted > 1:
 		s.rule.counters.holds.reclaimed.Add(1)
+	case reply.Status == remote.Allowed:
+	case s.sent: // it was made, or Redis has lost the hold
+		l.chargeLost(s)
+	default:
+		l.unknownHold(ctx, s)
 	}
 	l.record(s)
 	s.rule.unitsCameBack(&s.key)
 	return true
+}
+
+// chargeLost has this instance charge again what Redis has lost of the hold's key, if a loss was noticed since the
+// hold was granted or its settlement was recorded: the settlement may be this instance's last use of the key. It
+// reports whether that includes the units held.
+func (l *Limiter) chargeLost(s *settlement) bool {
+	q := s.rule.inOutageOf(&s.key)
+	if s.recorded {
+		l.shards.ChargeAgain(&q, s.recordedAt, s.recordedIn)
+	}
+	return l.shards.ChargeAgain(&q, s.granted, s.grantedIn)
 }
 
 // unknownHold settles a hold that Redis does not know although it cannot have been settled before. Either
