@@ -79,6 +79,11 @@ func TestFormatsOfOthers(t *testing.T) {
 		"Fluentd's output":                   {`2026-11-22 13:00:00.500000000 +0100 nginx.access: {"remote":"10.0.0.1","method":"GET","path":"/a?b","status":200,"size":7}`, half},
 		"lograge behind a date":              {`[2026-11-22 12:00:00.500] method=GET path=/a?b status=200 remote_ip=10.0.0.1 bytes=7`, half},
 
+		// Hypercorn writes HTTP's version without its name.
+		"Hypercorn":         {`[2026-11-22 12:00:00 +0000] [8] [INFO] ` + strings.Replace(strings.Replace(clf, "10.0.0.1 ", "10.0.0.1:4711 ", 1), "HTTP/1.1", "1.1", 1) + ` "-" "curl/8"`, get},
+		"Hypercorn, HTTP/2": {strings.Replace(clf, "HTTP/1.1", "2", 1), get},
+		"a path with a 2":   {strings.Replace(clf, "/a?b HTTP", "/a 2 HTTP", 1), with(func(r *Request) { r.Path = "/a 2" })},
+
 		// A logger puts its time and its name in front of the server's line.
 		"Python's logging":               {"2026-11-22 12:00:00,123 - werkzeug - INFO - " + clf, get},
 		"Python's logging, no name":      {"2026-11-22 12:00:00,123 - INFO - " + clf, get},
