@@ -1,6 +1,7 @@
 package accesslog
 
 import (
+	"bytes"
 	"net/netip"
 	"slices"
 	"strings"
@@ -12,14 +13,14 @@ import (
 // Envoy, Linkerd, Amazon's gateways and tables, Cloudflare, Datadog, nginx's variables, and the W3C's format, which IIS and CloudFront
 // write. "host" comes last, because next to an address it is mostly the server's name.
 var (
-	timeNames   = []string{"StartUTC", "time", "ts", "timestamp", "@timestamp", "start_time", "msec", "time_iso8601", "time_local", "datetime", "requestTimeEpoch", "requestTime", "EdgeStartTimestamp", "started_at", "timeStamp", "Timestamp", "_time", "@t", "date", "eventTime", "reqTimeSec"}
+	timeNames   = []string{"StartUTC", "time", "ts", "timestamp", "@timestamp", "start_time", "msec", "time_iso8601", "time_local", "datetime", "requestTimeEpoch", "requestTime", "EdgeStartTimestamp", "started_at", "timeStamp", "Timestamp", "_time", "@t", "date", "eventTime", "reqTimeSec", "requestReceivedTimestamp"}
 	hostNames   = slices.Concat(clientNames, []string{"host"})
 	clientNames = []string{"remote_addr", "client_ip", "remote_ip", "ip", "ClientHost", "request.client_ip", "request.remote_ip", "downstream_remote_address", "httpRequest.remoteIp", "c-ip", "client.ip", "source.ip", "clientip", "clientIp", "ClientIP", "remoteAddr", "remoteIp", "remote", "properties.clientIp", "properties.clientIP", "req.remoteAddress", "request.remote_addr", "client", "client_addr", "sourceIp", "id.orig_h",
 		"remoteAddress", "callerIpAddress", "ClientIp", "src_ip", "client.address", "remote_address", "request.remote_address", "request.ip", "httpRequest.clientIp", "httpRequest.remoteIP",
 		"client.addr", "ip_address", "remote_host", "request_ip", "c_ip", "cliIP", "sourceIPAddress", "network.client.ip", "attributes.network.client.ip", "@network.client.ip",
-		"clientIP", "srcIP", "peer.address", "proxy.clientIp", "http.client_ip", "net.peer.ip", "network.peer.address"}
+		"clientIP", "srcIP", "peer.address", "proxy.clientIp", "http.client_ip", "net.peer.ip", "network.peer.address", "sourceIPs"}
 	forwardedNames = []string{"fwd", "x_forwarded_for", "http_x_forwarded_for", "x-forwarded-for"}
-	userNames      = []string{"user", "user_id", "remote_user", "ClientUsername", "cs-username", "user.name"}
+	userNames      = []string{"user", "user_id", "remote_user", "ClientUsername", "cs-username", "user.name", "user.username"}
 	methodNames    = []string{"method", "request_method", "RequestMethod", "request.method", "httpRequest.requestMethod", "httpRequest.httpMethod", "cs-method", "httpMethod"}
 	pathNames      = []string{"path", "uri", "request_uri", "url", "RequestPath", "resourcePath", "request.uri", "request.path", "uri_path", "httpRequest.requestUrl", "httpRequest.requestPath", "httpRequest.uri", "cs-uri-stem", "url.path", "url.original", "ClientRequestURI", "properties.requestUri", "req.url",
 		"request_url", "requested_uri", "reqPath", "x-envoy-origin-path", "http.url", "attributes.http.url", "@http.url", "cs_uri_stem", "cs-uri-path",
@@ -45,6 +46,9 @@ func (f fields) request() (Request, fault) {
 	at, ok := f.time()
 	if !ok {
 		return Request{}, fault{what: noJSONTime}
+	}
+	if f.again() {
+		return Request{}, fault{what: loggedTwice}
 	}
 	r := Request{
 		Time: at, Host: f.host(), User: f.text(userNames...),
@@ -77,6 +81,15 @@ func (f fields) request() (Request, fault) {
 func (f fields) hasRequest(r Request) bool {
 	return r.Path != "" || r.Method != "" || r.User != "" || r.Cost != 0 || addressIn([]byte(r.Host)).IsValid() ||
 		f.text("key") != "" || f.text(clientNames...) != "" || f.text(forwardedNames...) != ""
+}
+
+// again reports whether the fields are an event of a request that has another event: the audit log of Kubernetes
+// has one for each stage of a request, and that of Vault one for the response.
+func (f fields) again() bool {
+	if stage := f.text("stage"); stage == "RequestReceived" || stage == "ResponseStarted" {
+		return f.text("auditID") != ""
+	}
+	return f.text("type") == "response" && f.text("request.operation") != ""
 }
 
 // time returns the first of the times that can be read. A number that would be in the seventies is rather
@@ -194,7 +207,7 @@ func (f fields) number(names ...string) int64 {
 	return digits([]byte(text))
 }
 
-// text returns the value of a string or a number, and "" for any other value.
+// text returns the value of a string or a number, or of the first string of an array, and "" for any other value.
 func (f field) text() string {
 	switch {
 	case f.plain:
@@ -203,6 +216,10 @@ func (f field) text() string {
 		return unquote(f.value)
 	case f.value[0] == '-' || f.value[0] >= '0' && f.value[0] <= '9':
 		return string(f.value)
+	case f.value[0] == '[':
+		if first := bytes.TrimLeft(f.value[1:], " \t\r\n"); first[0] == '"' {
+			return unquote(first[:valueEnd(first)])
+		}
 	}
 	return ""
 }

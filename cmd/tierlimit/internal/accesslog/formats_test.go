@@ -187,7 +187,10 @@ func TestFormatsOfOthers(t *testing.T) {
 		"Athena, of CloudFront": {"date,time,location,bytes,request_ip,method,host,uri\n2026-11-22,12:00:00,LHR50,7,10.0.0.1,GET,x.org,/a", Request{Time: at, Host: "10.0.0.1", Method: "GET", Path: "/a", Bytes: 7}},
 		"Athena, of a balancer": {"time,elb,client_ip,sent_bytes,request_verb,request_url\n2026-11-22T12:00:00.5Z,x,10.0.0.1,7,GET,https://x.org:443/a?b", Request{Time: half.Time, Host: "10.0.0.1", Path: "/a?b", Bytes: 7}},
 		"CloudTrail":            {`{"eventTime":"2026-11-22T12:00:00Z","sourceIPAddress":"10.0.0.1"}`, Request{Time: at, Host: "10.0.0.1"}},
-		"GELF":                  {`{"version":"1.1","host":"web1","short_message":"GET","timestamp":1795348800.5,"_client_ip":"10.0.0.1","_path":"/a"}`, Request{Time: half.Time, Host: "10.0.0.1", Path: "/a"}},
+		"Kubernetes' audit log": {`{"kind":"Event","level":"Metadata","auditID":"a","stage":"ResponseComplete","requestURI":"/api?b","verb":"list","user":{"username":"bob","groups":["x"]},"sourceIPs":["10.0.0.1","10.0.0.9"],"responseStatus":{"code":200},"requestReceivedTimestamp":"2026-11-22T12:00:00.500000Z","stageTimestamp":"2026-11-22T12:00:01.600000Z"}`,
+			Request{Time: half.Time, Host: "10.0.0.1", User: "bob", Path: "/api?b"}},
+		"Vault's audit log": {`{"type":"request","time":"2026-11-22T12:00:00.5Z","request":{"id":"a","operation":"read","path":"secret/a","remote_address":"10.0.0.1"}}`, Request{Time: half.Time, Host: "10.0.0.1", Path: "secret/a"}},
+		"GELF":              {`{"version":"1.1","host":"web1","short_message":"GET","timestamp":1795348800.5,"_client_ip":"10.0.0.1","_path":"/a"}`, Request{Time: half.Time, Host: "10.0.0.1", Path: "/a"}},
 
 		// Without an address, the host is the server that was asked. It is the same in all lines.
 		"forwarded, and the server":            {`{"time":1795348800.5,"host":"api.example.org","x_forwarded_for":"10.0.0.1, 10.0.0.9","path":"/a"}`, Request{Time: half.Time, Host: "10.0.0.1", Path: "/a"}},

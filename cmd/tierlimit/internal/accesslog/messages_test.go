@@ -45,3 +45,23 @@ func TestMessagesThatAreRequests(t *testing.T) {
 		}
 	}
 }
+
+// Some programs log a request once when it comes and again when it was answered. It counts once.
+func TestRequestsThatAreLoggedTwice(t *testing.T) {
+	for name, log := range map[string]string{
+		"Kubernetes' audit log": `{"auditID":"a","stage":"RequestReceived","requestURI":"/a","user":{"username":"bob"},"sourceIPs":["10.0.0.1"],"requestReceivedTimestamp":"2026-11-22T12:00:00.5Z"}
+{"auditID":"a","stage":"ResponseStarted","requestURI":"/a","user":{"username":"bob"},"sourceIPs":["10.0.0.1"],"requestReceivedTimestamp":"2026-11-22T12:00:00.5Z"}
+{"auditID":"a","stage":"ResponseComplete","requestURI":"/a","user":{"username":"bob"},"sourceIPs":["10.0.0.1"],"requestReceivedTimestamp":"2026-11-22T12:00:00.5Z"}`,
+		"Vault's audit log": `{"type":"request","time":"2026-11-22T12:00:00.5Z","request":{"operation":"read","path":"a","remote_address":"10.0.0.1"}}
+{"type":"response","time":"2026-11-22T12:00:00.5Z","request":{"operation":"read","path":"a","remote_address":"10.0.0.1"},"response":{"data":{}}}`,
+	} {
+		read, requests, err := readAll(t, strings.NewReader(log))
+		if err != nil || len(requests) != 1 || requests[0].Host != "10.0.0.1" || read.FirstBad()[0].Cause != loggedTwice {
+			t.Errorf("%s: %v, %+v, %v", name, err, requests, read.FirstBad())
+		}
+	}
+	const own = `{"time":1795348800,"ip":"10.0.0.1","type":"response","stage":"RequestReceived"}`
+	if read, requests, err := readAll(t, strings.NewReader(own)); err != nil || len(requests) != 1 {
+		t.Errorf("another program's field: %v, %+v, %v", err, requests, read.FirstBad())
+	}
+}

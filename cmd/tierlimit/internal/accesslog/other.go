@@ -16,6 +16,7 @@ const (
 	badJSON      = "begins like JSON, but is not a JSON object"
 	noJSONTime   = `the JSON has no "time", or none like 2006-01-02T15:04:05Z or seconds since 1970`
 	noRequest    = `a message that names no client, path or user; if it is a request, change the name of what is limited to "key"`
+	loggedTwice  = "the same request as in another event of this audit log"
 	noColumnTime = `the columns that the header names have no time, or none like 2006-01-02T15:04:05Z or seconds since 1970`
 	badColumns   = "neither as many columns as the header names, nor another format that is known"
 	badZoneName  = "the name of the time's zone does not say how far it is from UTC, as +0100 does"
