@@ -106,11 +106,6 @@ func (c columns) parse(line []byte) (r Request, f fault, ok bool) {
 	for i, name := range c.names {
 		of = append(of, field{name: []byte(name), value: []byte(strings.TrimSpace(values[i])), plain: true})
 	}
-	if day, clock := of.text("date"), of.text("time"); day != "" {
-		if at, whole := parseStamp(clock); !whole || at.Year() < 1980 { // combined with the time of day
-			of = append(of, field{name: []byte("time"), value: []byte(day + "T" + clock), plain: true})
-		}
-	}
 	if c.inner {
 		text := strings.TrimSpace(of.text(lineNames...))
 		if text == "" {

@@ -60,8 +60,11 @@ func (f fields) request() (Request, fault) {
 	if r.Host == "" {
 		r.Host = "-"
 	}
-	if r.Method == "" && r.Path == "" {
-		r.Method, r.Path = splitRequest(f.text("request", "req")) // nginx's variable, and the label of LTSV
+	if r.Path == "" {
+		method, path := splitRequest(f.text("request", "req")) // nginx's variable, and the label of LTSV
+		if r.Method == "" || r.Method == method {
+			r.Method, r.Path = method, path
+		}
 	}
 	if strings.Contains(r.Method, " ") || strings.Contains(r.Path, "\n") {
 		return Request{}, fault{what: badMethod}
@@ -109,6 +112,9 @@ func (f fields) time() (first time.Time, ok bool) {
 		if is && !ok {
 			first, ok = at, true
 		}
+	}
+	if at, is := parseStamp(f.text("date") + "T" + f.text("time")); is { // a time of day
+		return at, true
 	}
 	return first, ok
 }
