@@ -21,6 +21,7 @@ const (
 	badColumns   = "neither as many columns as the header names, nor another format that is known"
 	badZoneName  = "the name of the time's zone does not say how far it is from UTC, as +0100 does"
 	badMethod    = "the method has a space, or the path a line end"
+	notKey       = "a message rather than a key behind the time"
 	badCost      = "the cost is not a whole number of at least 1"
 )
 
@@ -123,9 +124,17 @@ func parsePlain(line []byte) (r Request, f fault, ok bool) {
 			return r, fault{badZoneName, []byte(fields[words])}, true
 		}
 	}
+	if zone, _, row := strings.Cut(fields[words], ","); row { // CSV, whose first column has a zone
+		if _, zoned := parseStamp(strings.Join(fields[:words], " ") + " " + zone); zoned || slices.Contains(zoneNames, zone) {
+			return r, f, false
+		}
+	}
 	fields = fields[words:]
 	if len(fields) > 2 {
 		return r, f, false
+	}
+	if isMessage(fields) {
+		return r, fault{what: notKey}, true
 	}
 	r = Request{Time: at, Host: fields[0]}
 	if len(fields) == 2 {
@@ -134,6 +143,15 @@ func parsePlain(line []byte) (r Request, f fault, ok bool) {
 		}
 	}
 	return r, f, true
+}
+
+// isMessage reports whether the words behind a time are a part of what programs write over several lines, such as
+// "}", "=====" or "port: 3000".
+func isMessage(words []string) bool {
+	if len(words) == 2 && strings.HasSuffix(words[0], ":") {
+		return !addressIn([]byte(words[0])).IsValid()
+	}
+	return words[0] != "-" && strings.Trim(words[0], "{}[]()<>=-*#") == ""
 }
 
 // mayBeZone reports whether a word looks like +0100, CET or PM, or like the reading of Go's monotonic clock behind them.
