@@ -94,6 +94,14 @@ func TestFormatsOfOthers(t *testing.T) {
 		"aiohttp behind a logger":        {"2026-11-22 12:00:00,123 - aiohttp.access - INFO - " + strings.Replace(clf, " - -", "", 1), get},
 		"a name, and a user":             {"2026-11-22T12:00:01.5Z stdout F www.example.org - a 10.9.9.9 - b" + strings.TrimPrefix(clf, "10.0.0.1 - -"), with(func(r *Request) { r.Host, r.User = "www.example.org", "a 10.9.9.9 - b" })},
 
+		"Python's basicConfig":      {"INFO:werkzeug:" + clf, get},
+		"the same of aiohttp":       {"INFO:aiohttp.access:" + strings.Replace(clf, " - -", "", 1), get},
+		"php-fpm":                   {`10.0.0.1 -  22/Nov/2026:12:00:00 +0000 "GET /index.php" 200`, Request{Time: at, Host: "10.0.0.1", Method: "GET", Path: "/index.php", Status: 200}},
+		"php-fpm, a user":           {`10.0.0.1 - bob 22/Nov/2026:12:00:00 +0000 "GET /index.php" 200`, Request{Time: at, Host: "10.0.0.1", User: "bob", Method: "GET", Path: "/index.php", Status: 200}},
+		"php-fpm, no client":        {`- -  22/Nov/2026:12:00:00 +0000 "GET /index.php" 200`, Request{Time: at, Host: "-", Method: "GET", Path: "/index.php", Status: 200}},
+		"php-fpm, script and so on": {`10.0.0.1 -  22/Nov/2026:12:00:00 +0000 "GET /a?b" 200 /srv/index.php 12.345 2048 80.00%`, with(func(r *Request) { r.Bytes = 0 })},
+		"php-fpm in Docker":         {`web-1  | 10.0.0.1 -  22/Nov/2026:12:00:00 +0000 "GET /index.php" 200`, Request{Time: at, Host: "10.0.0.1", Method: "GET", Path: "/index.php", Status: 200}},
+
 		"gin":                      {`[GIN] 2026/11/22 - 12:00:00 | 200 |     1.2345ms |        10.0.0.1 | GET      "/a?b"`, with(func(r *Request) { r.Bytes = 0 })},
 		"gin behind a prefix":      {`2026-11-22T12:00:01.5Z stdout F [GIN] 2026/11/22 - 12:00:00 | 200 | 13.4µs | 2001:db8::1 | GET      "/a?b"`, with(func(r *Request) { r.Bytes, r.Host = 0, "2001:db8::1" })},
 		"gin with colours":         {"[GIN] 2026/11/22 - 12:00:00 |\x1b[97;42m 200 \x1b[0m|      13.4µs |        10.0.0.1 |\x1b[97;44m GET     \x1b[0m \"/a?b\"", with(func(r *Request) { r.Bytes = 0 })},

@@ -35,3 +35,21 @@ func parseMoved(line []byte) (Request, bool) {
 	}
 	return parseISO(moved)
 }
+
+// parsePHP reads the access log of php-fpm, whose time has no brackets and whose responses have no size:
+//
+//	10.0.0.1 - user 02/Jan/2006:15:04:05 -0700 "METHOD path" status
+func parsePHP(line []byte) (Request, bool) {
+	quote := bytes.Index(line, []byte(` "`))
+	start := quote - len("02/Jan/2006:15:04:05 -0700")
+	if start < 1 || line[start-1] != ' ' {
+		return Request{}, false
+	}
+	request := line[quote+len(` "`):]
+	end := bytes.Index(request, []byte(`" `)) + len(`" 200`)
+	if end < len(`" 200`) || end > len(request) {
+		return Request{}, false
+	}
+	r, f := parse(slices.Concat(line[:start], []byte("["), line[start:quote], []byte(`] "`), request[:end], []byte(" -")))
+	return r, f.what == ""
+}

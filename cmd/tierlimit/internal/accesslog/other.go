@@ -27,7 +27,7 @@ const (
 
 // formats read lines that are of no web server. Each rejects most other lines by looking at a part of them.
 var formats = []func([]byte) (Request, bool){
-	parseEnvoy, parseAmazon, parseNetworkBalancer, parseS3, parseHAProxy, parseGin, parseChi, parseRails, parseUWSGI, parseTornado, parseSquid, parseCEF, parseLTSV,
+	parseEnvoy, parseAmazon, parseNetworkBalancer, parseS3, parseHAProxy, parseGin, parseChi, parseRails, parseUWSGI, parseTornado, parseSquid, parseCEF, parseLTSV, parsePHP,
 }
 
 // parseAny reads a line in any of the formats.
@@ -282,7 +282,7 @@ func innerLine(object fields) (line []byte, only bool) {
 		text, only = object.text("message"), true
 	default:
 		text = object.text("message", "log", "line", "@message", "textPayload", "_raw", "short_message", "event")
-		untimed := (strings.Contains(text, ` - "`) || strings.Contains(text, "=")) && object.text(clientNames...) == ""
+		untimed := (strings.Contains(text, ` "`) || strings.Contains(text, "=")) && object.text(clientNames...) == ""
 		if !strings.Contains(text, `] "`) && !strings.HasPrefix(text, "{") && !untimed {
 			return nil, false
 		}

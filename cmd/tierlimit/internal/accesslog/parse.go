@@ -27,6 +27,11 @@ func parse(line []byte) (Request, fault) { return parseWith(parseTime, line) }
 
 // parseWith is like parse, with a function that reads the time.
 func parseWith(timeOf func([]byte) (time.Time, fault), line []byte) (Request, fault) {
+	if rest, ok := bytes.CutPrefix(line, []byte("INFO:")); ok { // Python's logging adds the logger's name and a colon, too
+		if name, request, ok := bytes.Cut(rest, []byte(":")); ok && !bytes.Contains(name, []byte(" ")) {
+			line = request
+		}
+	}
 	timeEnd := bytes.Index(line, []byte(`] "`))
 	timeStart := bytes.LastIndexByte(line[:max(timeEnd, 0)], '[')
 	if timeStart < 0 {
