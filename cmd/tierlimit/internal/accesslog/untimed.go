@@ -1,6 +1,7 @@
 package accesslog
 
 import (
+	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -48,21 +49,31 @@ func parseUntimed(line []byte) (Request, fault) {
 	return r, fault{}
 }
 
+// parseUvicorn reads a client right in front of a quoted request, perhaps with a dash between them, as Granian,
+// Actix and some formats of nginx have it, too. With a dash, the end of an IPv6 address may be the port that uvicorn
+// writes there.
 func parseUvicorn(text string) (r Request, front string, f fault) {
-	from, result, ok := strings.Cut(text, ` - "`)
-	end := strings.LastIndex(result, `" `)
-	if !ok || end < 0 {
-		return r, front, fault{what: noTime}
-	}
+	from, result, ok := strings.Cut(text, ` "`)
+	from, dashed := strings.CutSuffix(from, " -")
 	client := strings.LastIndexByte(from, ' ') + 1
 	address, addressed := beforePort(from[client:])
-	status, _, _ := strings.Cut(result[end+len(`" `):], " ")
-	if !addressed || !isStatus(status) {
+	if ip, err := netip.ParseAddr(from[client:]); err == nil && (!addressed || !dashed) {
+		address, addressed = ip.String(), true
+	}
+	if !ok || !addressed {
 		return r, front, fault{what: noTime}
 	}
-	r = Request{Host: address, Status: int(digits([]byte(status)))}
-	r.Method, r.Path = splitRequest(result[:end])
-	return r, from[:client], fault{}
+	for end := strings.LastIndex(result, `" `); end >= 0; end = strings.LastIndex(result[:end], `" `) {
+		status, rest, _ := strings.Cut(result[end+len(`" `):], " ")
+		if !isStatus(status) {
+			continue
+		}
+		size, _, _ := strings.Cut(rest, " ")
+		r = Request{Host: address, Status: int(digits([]byte(status))), Bytes: max(0, digits([]byte(size)))}
+		r.Method, r.Path = splitRequest(result[:end])
+		return r, from[:client], fault{}
+	}
+	return r, front, fault{what: noTime}
 }
 
 func parseMorgan(text string) (r Request, front string, f fault) {

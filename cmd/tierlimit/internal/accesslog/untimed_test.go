@@ -23,6 +23,8 @@ func TestLinesWithoutATime(t *testing.T) {
 		`INFO:     2001:db8::1:4711 - "GET /a?b HTTP/1.1" 200 OK`:                          with(func(r *Request) { r.Host = "2001:db8::1" }),
 		"\x1b[32mINFO\x1b[0m:     10.0.0.1:0 - \"GET /a?b HTTP/1.1\" 200":                  get,
 		`INFO:     10.0.0.1:4711 - "GET /a" 200 HTTP/1.1" 404 Not Found`:                   with(func(r *Request) { r.Path, r.Status = `/a" 200`, 404 }),
+		`10.0.0.1 - "GET /a?b HTTP/1.1" 200`:                                               get,
+		`10.0.0.1 "GET /a?b HTTP/1.1" 200 7 "-" "curl/8" 0.000123`:                         with(func(r *Request) { r.Bytes = 7 }),
 		`10.0.0.1 - GET /a?b HTTP/1.1 200 - - 1.234 ms`:                                    get,
 		`::1 bob GET /a?b HTTP/1.1 200 7 - 1.234 ms`:                                       with(func(r *Request) { r.Host, r.User, r.Bytes = "::1", "bob", 7 }),
 		`10.0.0.1 - GET /a?b HTTP/1.1 - - - - ms`:                                          named,
@@ -57,6 +59,27 @@ func TestLinesWithoutATime(t *testing.T) {
 		}
 		if read, requests, _ := readAll(t, strings.NewReader(line)); len(requests) != 0 || read.FirstBad()[0].Cause != noStamp {
 			t.Errorf("%s: %+v, %v", line, requests, read.FirstBad())
+		}
+	}
+}
+
+// A logger puts the time in brackets, or the server's format begins with it.
+func TestTimesInFrontOfAClient(t *testing.T) {
+	want := Request{Time: time.Date(2026, 11, 22, 12, 0, 0, 0, time.UTC), Host: "10.0.0.1", Method: "GET", Path: "/a", Status: 200}
+	for name, line := range map[string]string{
+		"Actix":                      `[2026-11-22T12:00:00Z INFO  actix_web::middleware::logger] 10.0.0.1 "GET /a HTTP/1.1" 200 0 "-" "curl/8" 0.000123`,
+		"Granian":                    `[2026-11-22 13:00:00 +0100] 10.0.0.1 - "GET /a HTTP/1.1" 200 1.234`,
+		"nginx with $time_iso8601":   `2026-11-22T13:00:00+01:00 10.0.0.1 "GET /a HTTP/1.1" 200 0`,
+		"the same with a port":       `2026-11-22T13:00:00+01:00 10.0.0.1:4711 "GET /a HTTP/1.1" 200 0`,
+		"uvicorn, the time in front": `2026-11-22 12:00:00,123 - INFO - 10.0.0.1:4711 - "GET /a HTTP/1.1" 200`,
+	} {
+		_, requests, err := readAll(t, strings.NewReader(line))
+		if err != nil || len(requests) != 1 {
+			t.Errorf("%s: %v, %+v", name, err, requests)
+			continue
+		}
+		if requests[0].Time = requests[0].Time.Truncate(time.Second); requests[0] != want {
+			t.Errorf("%s: %+v, want %+v", name, requests[0], want)
 		}
 	}
 }
