@@ -25,7 +25,7 @@ const (
 )
 
 var (
-	lineNames  = []string{"line", "message", "@message", "log", "_raw"}
+	lineNames  = []string{"line", "message", "@message", "log", "_raw", "content"}
 	keyNames   = slices.Concat([]string{"key"}, hostNames, forwardedNames, userNames, pathNames)
 	knownNames = slices.Concat(timeNames, keyNames, methodNames, statusNames, bytesNames)
 )

@@ -168,8 +168,8 @@ var stamps = []string{"2006-01-02T15:04:05Z0700", "2006-01-02T15:04:05", "2006-0
 	"2006-01-02 15:04:05Z07", "2006-01-02 15:04:05 -0700", "2006-01-02 15:04:05 -0700 MST", "2006-01-02T15:04:05 -0700", "2006-01-02T15:04:05 UTC",
 	"2006-01-02 15:04:05 GMT", "2006-01-02 3:04:05 PM"}
 
-// namedStamps are the layouts of times that begin with the name of a weekday.
-var namedStamps = []string{"Mon, 02 Jan 2006 15:04:05 GMT", time.RFC1123Z, time.ANSIC}
+// namedStamps are the layouts of times that begin with the name of a weekday, or of a month as Kibana shows them.
+var namedStamps = []string{"Mon, 02 Jan 2006 15:04:05 GMT", time.RFC1123Z, time.ANSIC, "Jan 2, 2006 @ 15:04:05"}
 
 // parseStamp reads a time in RFC 3339 or a similar format, as web servers write it, or as a number
 // since 1970.
@@ -247,7 +247,7 @@ func parseJSON(line []byte) (Request, fault) {
 	if payload, ok := object.find("jsonPayload"); ok && payload.value[0] == '{' { // of Google's, which keeps the time outside
 		object = scanObject(object, payload.value)
 	}
-	for _, name := range []string{"_source", "result"} { // of Elasticsearch's exports and Splunk's, around everything
+	for _, name := range []string{"_source", "fields", "result", "attributes"} { // of Elasticsearch's exports, Splunk's and Datadog's, around everything
 		if payload, ok := object.find(name); ok && payload.value[0] == '{' {
 			if _, timed := object.time(); !timed {
 				object = scanObject(object, payload.value)
@@ -281,7 +281,7 @@ func innerLine(object fields) (line []byte, only bool) {
 	case object.text("source_type") != "" && !addressIn([]byte(object.host())).IsValid():
 		text, only = object.text("message"), true
 	default:
-		text = object.text("message", "log", "line", "@message", "textPayload", "_raw", "short_message", "event")
+		text = object.text("message", "log", "line", "@message", "textPayload", "_raw", "short_message", "event", "content")
 		untimed := (strings.Contains(text, ` "`) || strings.Contains(text, "=")) && object.text(clientNames...) == ""
 		if !strings.Contains(text, `] "`) && !strings.HasPrefix(text, "{") && !untimed {
 			return nil, false
