@@ -2,6 +2,7 @@ package accesslog
 
 import (
 	"fmt"
+	"regexp"
 	"strconv"
 )
 
@@ -47,4 +48,27 @@ func excerpt(b []byte) string {
 		return strconv.Quote(string(b))
 	}
 	return strconv.Quote(string(b[:maxExcerpt])) + "..."
+}
+
+// refused are logs that people may take for logs of requests, by the beginnings of their lines.
+var refused = []struct {
+	start *regexp.Regexp
+	cause string
+}{
+	{regexp.MustCompile(`^(?:version account-id |\d+ \d{12} eni-)`), "a flow log of Amazon's VPC, which counts the packets of minutes and not requests"},
+	{regexp.MustCompile(`^\{"t":\{"\$date":`), "MongoDB's log, which has connections and slow operations and not all requests"},
+	{regexp.MustCompile(`^\S+ \S+ \w+,(?:"[^"]*")?,(?:"[^"]*")?,\d+,`), "PostgreSQL's csvlog, whose columns have no names; its jsonlog can be read"},
+}
+
+// explained returns a fault of a line that says more than f, if the line is of a known kind.
+func (f fault) explained(line []byte) fault {
+	if m := wrapper.FindSubmatch(line); m != nil && (f.what == noJSONTime || f.what == tooLong) {
+		return fault{what: fmt.Sprintf("the objects are inside another, which jq unpacks: jq -c '%s'", unpacking(string(m[1])))}
+	}
+	for _, log := range refused {
+		if log.start.Match(line) {
+			return fault{what: log.cause}
+		}
+	}
+	return f
 }

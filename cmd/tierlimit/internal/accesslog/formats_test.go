@@ -267,6 +267,7 @@ func TestFormatsOfOthers(t *testing.T) {
 		"W3C with quotes":       {"#Fields: date time c-ip cs-uri-stem cs(User-Agent) sc-bytes\n2026-11-22 12:00:00.500 10.0.0.1 /a \"Mozilla/5.0 (X11; \"\"U\"\")\" 7", Request{Time: half.Time, Host: "10.0.0.1", Path: "/a", Bytes: 7}},
 		"W3C, all in quotes":    {"#Fields: date time c-ip cs-uri-stem\n\"2026-11-22\" \"12:00:00\" \"10.0.0.1\" \"/a\"", Request{Time: at, Host: "10.0.0.1", Path: "/a"}},
 		"IIS, a client's quote": {"#Fields: date time c-ip cs(User-Agent) sc-bytes\n2026-11-22 12:00:00 10.0.0.1 \"Mozilla/5.0+(X11) 7", Request{Time: at, Host: "10.0.0.1", Bytes: 7}},
+		"PostgreSQL's jsonlog":  {`{"timestamp":"2026-11-22 12:00:00.500 UTC","user":"bob","dbname":"db","pid":8,"remote_host":"10.0.0.1","remote_port":53712,"ps":"SELECT","error_severity":"LOG","message":"duration: 0.1 ms"}`, Request{Time: half.Time, Host: "10.0.0.1", User: "bob"}},
 		"CSV of PostgreSQL":     {"time,user_id\n2026-11-22 13:00:00.5+01,17", Request{Time: half.Time, Host: "-", User: "17"}},
 		"NULs":                  {strings.Repeat("\x00", 5000) + clf, get},
 

@@ -65,3 +65,25 @@ func TestRequestsThatAreLoggedTwice(t *testing.T) {
 		t.Errorf("another program's field: %v, %+v, %v", err, requests, read.FirstBad())
 	}
 }
+
+// Logs that people may take for logs of requests are refused by name.
+func TestLogsWithoutRequests(t *testing.T) {
+	for name, c := range map[string]struct{ log, cause string }{
+		"AWS VPC": {"version account-id interface-id srcaddr dstaddr srcport dstport protocol packets bytes start end action log-status\n" +
+			"2 123456789010 eni-1235b8ca 10.0.0.1 10.0.0.2 20641 22 6 20 4249 1795348800 1795348860 ACCEPT OK", "a flow log of Amazon's VPC"},
+		"MongoDB": {`{"t":{"$date":"2026-11-22T12:00:00.123+00:00"},"s":"I","c":"NETWORK","id":22943,"ctx":"listener","msg":"Connection accepted","attr":{"remote":"10.0.0.1:51234"}}`,
+			"MongoDB's log"},
+		"PostgreSQL": {`2026-11-22 12:00:00.123 UTC,"bob","db",12345,"10.0.0.1:53712",65b0a1f2.3039,1,"SELECT",2026-11-22 11:59:00 UTC,3/0,0,LOG,00000,"duration: 0.123 ms",,,,,,,,,"psql","client backend",,0` + "\n" +
+			`2026-11-22 12:00:00.123 CET,,,12345,,65b0a1f2.3039,1,,2026-11-22 11:59:00 CET,,0,LOG,00000,"ready",,,,,,,,,"","postmaster",,0`, "PostgreSQL's csvlog"},
+	} {
+		read, requests, err := readAll(t, strings.NewReader(c.log))
+		if err != nil || len(requests) != 0 {
+			t.Errorf("%s: %v, %+v", name, err, requests)
+		}
+		for _, bad := range read.FirstBad() {
+			if !strings.HasPrefix(bad.Cause, c.cause) {
+				t.Errorf("%s: %s", name, bad)
+			}
+		}
+	}
+}

@@ -2,7 +2,6 @@ package accesslog
 
 import (
 	"bytes"
-	"fmt"
 	"io"
 	"regexp"
 )
@@ -128,9 +127,6 @@ func unpacking(array string) string {
 func (r *Reader) countBad(line []byte, f fault) {
 	r.bad++
 	if len(r.first) < maxFirstBad {
-		if m := wrapper.FindSubmatch(line); m != nil && (f.what == noJSONTime || f.what == tooLong) {
-			f = fault{what: fmt.Sprintf("the objects are inside another, which jq unpacks: jq -c '%s'", unpacking(string(m[1])))}
-		}
-		r.first = append(r.first, BadLine{Unit: r.Unit(), Number: r.lines.read, Text: excerpt(line), Cause: f.String()})
+		r.first = append(r.first, BadLine{Unit: r.Unit(), Number: r.lines.read, Text: excerpt(line), Cause: f.explained(line).String()})
 	}
 }
