@@ -13,20 +13,20 @@ import (
 // Envoy, Linkerd, Amazon's gateways and tables, Cloudflare, Datadog, nginx's variables, and the W3C's format, which IIS and CloudFront
 // write. "host" comes last, because next to an address it is mostly the server's name.
 var (
-	timeNames   = []string{"StartUTC", "time", "ts", "timestamp", "@timestamp", "start_time", "msec", "time_iso8601", "time_local", "datetime", "requestTimeEpoch", "requestTime", "EdgeStartTimestamp", "started_at", "timeStamp", "Timestamp", "_time", "@t", "date", "eventTime", "reqTimeSec", "requestReceivedTimestamp", "TimeGenerated", "EdgeEndTimestamp", "startTime"}
+	timeNames   = []string{"StartUTC", "time", "ts", "timestamp", "@timestamp", "start_time", "msec", "time_iso8601", "time_local", "datetime", "requestTimeEpoch", "requestTime", "EdgeStartTimestamp", "started_at", "timeStamp", "Timestamp", "_time", "@t", "date", "eventTime", "reqTimeSec", "requestReceivedTimestamp", "TimeGenerated", "EdgeEndTimestamp", "startTime", "asctime"}
 	hostNames   = slices.Concat(clientNames, []string{"host"})
 	clientNames = []string{"remote_addr", "client_ip", "remote_ip", "ip", "ClientHost", "request.client_ip", "request.remote_ip", "downstream_remote_address", "httpRequest.remoteIp", "c-ip", "client.ip", "source.ip", "clientip", "clientIp", "ClientIP", "remoteAddr", "remoteIp", "remote", "properties.clientIp", "properties.clientIP", "req.remoteAddress", "request.remote_addr", "client", "client_addr", "sourceIp", "id.orig_h",
 		"remoteAddress", "callerIpAddress", "ClientIp", "src_ip", "client.address", "remote_address", "request.remote_address", "request.ip", "httpRequest.clientIp", "httpRequest.remoteIP",
 		"client.addr", "ip_address", "remote_host", "request_ip", "c_ip", "cliIP", "sourceIPAddress", "network.client.ip", "attributes.network.client.ip", "@network.client.ip",
 		"clientIP", "srcIP", "peer.address", "proxy.clientIp", "http.client_ip", "net.peer.ip", "network.peer.address", "sourceIPs",
-		"CIp", "properties.CIp", "CallerIpAddress", "sourceIpPort", "protoPayload.requestMetadata.callerIp", "remotehost", "http.request.remoteaddr", "cs-ip"}
+		"CIp", "properties.CIp", "CallerIpAddress", "sourceIpPort", "protoPayload.requestMetadata.callerIp", "remotehost", "http.request.remoteaddr", "cs-ip", "Properties.ClientIp"}
 	forwardedNames = []string{"fwd", "x_forwarded_for", "http_x_forwarded_for", "x-forwarded-for"}
 	userNames      = []string{"user", "user_id", "remote_user", "ClientUsername", "cs-username", "user.name", "user.username", "consumer.username", "userIdentity.arn", "protoPayload.authenticationInfo.principalEmail"}
 	methodNames    = []string{"method", "request_method", "RequestMethod", "request.method", "httpRequest.requestMethod", "httpRequest.httpMethod", "cs-method", "httpMethod"}
 	pathNames      = []string{"path", "uri", "request_uri", "url", "RequestPath", "resourcePath", "request.uri", "request.path", "uri_path", "httpRequest.requestUrl", "httpRequest.requestPath", "httpRequest.uri", "cs-uri-stem", "url.path", "url.original", "ClientRequestURI", "properties.requestUri", "req.url",
 		"request_url", "requested_uri", "reqPath", "x-envoy-origin-path", "http.url", "attributes.http.url", "@http.url", "cs_uri_stem", "cs-uri-path",
 		"URI", "requestURI", "meta.req.url", "Properties.RequestPath", "proxy.path", "http.target",
-		"ClientRequestPath", "CsUriStem", "properties.CsUriStem", "Uri", "requestPath", "http.request.uri", "cs-uri"}
+		"ClientRequestPath", "CsUriStem", "properties.CsUriStem", "Uri", "requestPath", "http.request.uri", "cs-uri", "request_path"}
 	statusNames = []string{"status", "response_code", "DownstreamStatus", "httpRequest.status", "sc-status"}
 	bytesNames  = []string{"bytes", "bytes_sent", "body_bytes_sent", "size", "DownstreamContentSize", "httpRequest.responseSize", "sc-bytes", "responseLength", "http.response.body.bytes", "EdgeResponseBytes", "properties.responseBytes", "properties.sentBytes", "response.size",
 		"response_bytes", "bytes_out", "bytes_written", "sent_bytes", "sc_bytes", "response_body_size", "ScBytes", "properties.ScBytes", "bytes_read"}

@@ -91,9 +91,10 @@ func parseBehind(line []byte) (Request, fault) {
 	if start < 1 || line[start-1] != ' ' && line[start-1] != '\t' {
 		return Request{}, fault{what: noTime}
 	}
-	r, f := parseJSON(line[start:])
+	object := bytes.TrimSuffix(line[start:], []byte(" []")) // Symfony's list of what else there is
+	r, f := parseJSON(object)
 	if f.what == noJSONTime {
-		return scanObject(nil, line[start:]).requestBehind(string(line[:start]))
+		return scanObject(nil, object).requestBehind(string(line[:start]))
 	}
 	return r, f
 }

@@ -103,6 +103,9 @@ func parseSquid(line []byte) (Request, bool) {
 		return Request{}, false
 	}
 	at, ok := parseEpoch(words[result-3])
+	if !ok || at.Year() < 1980 { // a date and its zone
+		at, ok = parseStamp(strings.Join(words[max(0, result-4):result-2], " "))
+	}
 	size, user := digits([]byte(words[result+1])), words[result+4]
 	if !ok || size < 0 || digits([]byte(words[result-2])) < 0 || !strings.Contains(words[result+5], "/") {
 		return Request{}, false
