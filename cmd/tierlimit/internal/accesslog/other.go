@@ -283,7 +283,7 @@ func innerLine(object fields) (line []byte, only bool) {
 		text, only = object.text("message"), true
 	default:
 		text = object.text("message", "log", "line", "@message", "textPayload", "_raw", "short_message", "event", "content")
-		untimed := (strings.Contains(text, ` "`) || strings.Contains(text, "=")) && object.text(clientNames...) == ""
+		untimed := (strings.Contains(text, " HTTP/") || strings.Contains(text, "=")) && object.text(clientNames...) == ""
 		if !strings.Contains(text, `] "`) && !strings.HasPrefix(text, "{") && !untimed {
 			return nil, false
 		}

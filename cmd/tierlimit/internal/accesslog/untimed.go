@@ -60,20 +60,19 @@ func parseUvicorn(text string) (r Request, front string, f fault) {
 	if ip, err := netip.ParseAddr(from[client:]); err == nil && (!addressed || !dashed) {
 		address, addressed = ip.String(), true
 	}
-	if !ok || !addressed {
+	protocol := strings.Index(result, " HTTP/")
+	end := protocol + strings.Index(result[max(0, protocol):], `" `)
+	if !ok || !addressed || protocol < 0 || end < protocol {
 		return r, front, fault{what: noTime}
 	}
-	for end := strings.LastIndex(result, `" `); end >= 0; end = strings.LastIndex(result[:end], `" `) {
-		status, rest, _ := strings.Cut(result[end+len(`" `):], " ")
-		if !isStatus(status) {
-			continue
-		}
-		size, _, _ := strings.Cut(rest, " ")
-		r = Request{Host: address, Status: int(digits([]byte(status))), Bytes: max(0, digits([]byte(size)))}
-		r.Method, r.Path = splitRequest(result[:end])
-		return r, from[:client], fault{}
+	status, rest, _ := strings.Cut(result[end+len(`" `):], " ")
+	if !isStatus(status) {
+		return r, front, fault{what: noTime}
 	}
-	return r, front, fault{what: noTime}
+	size, _, _ := strings.Cut(rest, " ")
+	r = Request{Host: address, Status: int(digits([]byte(status))), Bytes: max(0, digits([]byte(size)))}
+	r.Method, r.Path = splitRequest(result[:end])
+	return r, from[:client], fault{}
 }
 
 func parseMorgan(text string) (r Request, front string, f fault) {

@@ -24,6 +24,7 @@ func TestLinesWithoutATime(t *testing.T) {
 		"\x1b[32mINFO\x1b[0m:     10.0.0.1:0 - \"GET /a?b HTTP/1.1\" 200":                  get,
 		`INFO:     10.0.0.1:4711 - "GET /a" 200 HTTP/1.1" 404 Not Found`:                   with(func(r *Request) { r.Path, r.Status = `/a" 200`, 404 }),
 		`10.0.0.1 - "GET /a?b HTTP/1.1" 200`:                                               get,
+		`10.0.0.1 "GET /a?b HTTP/1.1" 200 7 "-" "x" 404 9" 0.000123`:                       with(func(r *Request) { r.Bytes = 7 }),
 		`10.0.0.1 "GET /a?b HTTP/1.1" 200 7 "-" "curl/8" 0.000123`:                         with(func(r *Request) { r.Bytes = 7 }),
 		`10.0.0.1 - GET /a?b HTTP/1.1 200 - - 1.234 ms`:                                    get,
 		`::1 bob GET /a?b HTTP/1.1 200 7 - 1.234 ms`:                                       with(func(r *Request) { r.Host, r.User, r.Bytes = "::1", "bob", 7 }),
@@ -93,6 +94,7 @@ func TestLinesWithoutAClient(t *testing.T) {
 		`INFO:     10.0.0.1:4711 - "WebSocket /ws" [accepted]`: noTime,
 		`INFO:     server:4711 - "GET / HTTP/1.1" 200 OK`:      noTime,
 		"it took 12 ms - 7": noTime,
+		`2026-11-22T12:00:00.5Z connection from 10.0.0.1 "lost" 500 times`:                                noTime,
 		`{"log":"GET /a 200 7 - 1.234 ms","stream":"stdout","time":"2026-11-22T12:00:00.5Z"}`:             noClient,
 		`{"log":"{\"level\":\"info\",\"host\":\"x\"}","stream":"stdout","time":"2026-11-22T12:00:00.5Z"}`: noRequest,
 	} {
@@ -101,8 +103,12 @@ func TestLinesWithoutAClient(t *testing.T) {
 			t.Errorf("%s: %v, %+v, %v", line, err, requests, read.FirstBad())
 		}
 	}
-	const own = `{"time":1795348800,"ip":"10.0.0.1","message":"asked ip=10.9.9.9 path=/b"}`
-	if _, requests, err := readAll(t, strings.NewReader(own)); err != nil || len(requests) != 1 || requests[0].Host != "10.0.0.1" {
-		t.Errorf("%v, %+v", err, requests)
+	for _, own := range []string{
+		`{"time":1795348800,"ip":"10.0.0.1","message":"asked ip=10.9.9.9 path=/b"}`,
+		`{"time":1795348800,"host":"10.0.0.1","message":"blocked 10.9.9.9 \"GET /b\" 403 times"}`,
+	} {
+		if _, requests, err := readAll(t, strings.NewReader(own)); err != nil || len(requests) != 1 || requests[0].Host != "10.0.0.1" {
+			t.Errorf("%s: %v, %+v", own, err, requests)
+		}
 	}
 }
