@@ -177,8 +177,8 @@ func (a Algorithm) WorstCase(l Limit) int64 {
 }
 
 // ParseAlgorithm parses the form that [Algorithm.String] returns: a name, which may be followed by ":" and
-// parameters, as in "sliding-counter:k=60,estimate" and "sliding-log:zset". "auto" and "" are [Automatic].
-// The error wraps [ErrInvalidAlgorithm] and says what is valid.
+// parameters, each at most once, as in "sliding-counter:k=60,estimate" and "sliding-log:zset". "auto" and ""
+// are [Automatic]. The error wraps [ErrInvalidAlgorithm] and says what is valid.
 func ParseAlgorithm(s string) (Algorithm, error) {
 	name, parameters, _ := strings.Cut(s, ":")
 	if name == "" || name == "auto" {
@@ -196,10 +196,17 @@ func ParseAlgorithm(s string) (Algorithm, error) {
 }
 
 func (a Algorithm) withParameters(whole, parameters string) (Algorithm, error) {
+	given := make(map[string]bool)
 	for parameter := range strings.SplitSeq(parameters, ",") {
 		name, value, _ := strings.Cut(parameter, "=")
+		setting := name
+		if parameter == Strict.String() || parameter == Estimate.String() {
+			setting = "the rounding (strict or estimate)"
+		}
 		switch {
 		case parameter == "":
+		case given[setting]:
+			return Algorithm{}, fmt.Errorf("%w: %q: %s is given twice", ErrInvalidAlgorithm, whole, setting)
 		case a.kind == kindSlidingLog && parameter == "zset":
 			a.zset = true
 		case a.kind != kindSlidingCounter:
@@ -217,6 +224,7 @@ func (a Algorithm) withParameters(whole, parameters string) (Algorithm, error) {
 		default:
 			return Algorithm{}, fmt.Errorf("%w: %q: unknown parameter %q, a sliding counter has k=NUMBER, strict and estimate", ErrInvalidAlgorithm, whole, parameter)
 		}
+		given[setting] = true
 	}
 	return a, a.Validate()
 }

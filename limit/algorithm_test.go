@@ -12,19 +12,18 @@ import (
 
 func TestParseAlgorithm(t *testing.T) {
 	for text, want := range map[string]Algorithm{
-		"":                                Automatic(),
-		"auto":                            Automatic(),
-		"sliding-log":                     SlidingLog(),
-		"sliding-log:zset":                SlidingLogZSet(),
-		"gcra":                            GCRA(),
-		"fixed-window":                    FixedWindow(),
-		"sliding-counter":                 SlidingCounter(DefaultBuckets, Strict),
-		"sliding-counter:k=60":            SlidingCounter(60, Strict),
-		"sliding-counter:k=60,strict":     SlidingCounter(60, Strict),
-		"sliding-counter:estimate,strict": SlidingCounter(DefaultBuckets, Strict),
-		"sliding-counter:estimate":        SlidingCounter(DefaultBuckets, Estimate),
-		"sliding-counter:k=1,estimate":    SlidingCounter(1, Estimate),
-		"sliding-counter:estimate,k=256":  SlidingCounter(MaxBuckets, Estimate),
+		"":                               Automatic(),
+		"auto":                           Automatic(),
+		"sliding-log":                    SlidingLog(),
+		"sliding-log:zset":               SlidingLogZSet(),
+		"gcra":                           GCRA(),
+		"fixed-window":                   FixedWindow(),
+		"sliding-counter":                SlidingCounter(DefaultBuckets, Strict),
+		"sliding-counter:k=60":           SlidingCounter(60, Strict),
+		"sliding-counter:k=60,strict":    SlidingCounter(60, Strict),
+		"sliding-counter:estimate":       SlidingCounter(DefaultBuckets, Estimate),
+		"sliding-counter:k=1,estimate":   SlidingCounter(1, Estimate),
+		"sliding-counter:estimate,k=256": SlidingCounter(MaxBuckets, Estimate),
 	} {
 		got, err := ParseAlgorithm(text)
 		if err != nil || got != want {
@@ -51,6 +50,13 @@ func TestParseAlgorithmErrors(t *testing.T) {
 		"sliding-counter:k=257":   "k is 257,",
 		"sliding-counter:rough":   `unknown parameter "rough"`,
 		"sliding-counter:strict=": `unknown parameter "strict="`,
+
+		// Settings that contradict or repeat each other are a mistake, like two bursts of a limit.
+		"sliding-counter:estimate,strict": `the rounding (strict or estimate) is given twice`,
+		"sliding-counter:strict,estimate": `the rounding (strict or estimate) is given twice`,
+		"sliding-counter:strict,strict":   `the rounding (strict or estimate) is given twice`,
+		"sliding-counter:k=16,k=60":       `k is given twice`,
+		"sliding-log:zset,zset":           `zset is given twice`,
 	} {
 		_, err := ParseAlgorithm(text)
 		if !errors.Is(err, ErrInvalidAlgorithm) || !strings.Contains(err.Error(), says) {
