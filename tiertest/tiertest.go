@@ -16,7 +16,7 @@ package tiertest
 
 import (
 	"log/slog"
-	"sync/atomic"
+	"sync"
 	"testing"
 	"time"
 
@@ -56,19 +56,24 @@ func New(t testing.TB, options ...tiered.Option) (*tiered.Limiter, *Clock) {
 
 // Clock is a clock that stands still until it is moved. It is safe for concurrent use.
 type Clock struct {
-	now atomic.Int64 // ns since the Unix epoch
+	mu  sync.Mutex
+	now time.Time // a count of nanoseconds could hold only the years 1678 to 2262
 }
 
 // NewClock returns a clock that shows the given time, for [tiered.VirtualClock], which accepts times
 // from the year 1970 to the year 2100.
-func NewClock(now time.Time) *Clock {
-	c := &Clock{}
-	c.now.Store(now.UnixNano())
-	return c
-}
+func NewClock(now time.Time) *Clock { return &Clock{now: now.Round(0)} }
 
 // Now returns the time that the clock shows.
-func (c *Clock) Now() time.Time { return time.Unix(0, c.now.Load()) }
+func (c *Clock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now
+}
 
 // Advance moves the clock forward by d, or backward if d is negative.
-func (c *Clock) Advance(d time.Duration) { c.now.Add(int64(d)) }
+func (c *Clock) Advance(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = c.now.Add(d)
+}

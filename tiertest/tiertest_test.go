@@ -3,9 +3,11 @@ package tiertest_test
 import (
 	"context"
 	"errors"
+	"math"
 	"testing"
 	"time"
 
+	"github.com/tierlimit/tierlimit/embedded"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/tiered"
 	"github.com/tierlimit/tierlimit/tiertest"
@@ -134,5 +136,33 @@ func TestClockFromTheEpoch(t *testing.T) {
 			clock.Advance(2 * time.Minute)
 		}
 		clock.Advance(-4 * time.Minute)
+	}
+}
+
+// A clock shows what it was given, and what it was moved to, also where a count of nanoseconds since 1970 would
+// wrap around. The year 2562 would then look like 1977, which a limiter accepts.
+func TestTheClockDoesNotWrapAround(t *testing.T) {
+	for _, year := range []int{1, 1677, 1970, 2263, 2562, 9999} {
+		at := time.Date(year, time.June, 1, 12, 0, 0, 1, time.UTC)
+		clock := tiertest.NewClock(at)
+		if now := clock.Now(); !now.Equal(at) {
+			t.Errorf("%v became %v", at, now)
+		}
+		for range 3 {
+			clock.Advance(math.MaxInt64)
+			at = at.Add(math.MaxInt64)
+		}
+		if now := clock.Now(); !now.Equal(at) {
+			t.Errorf("moved forward to %v, it shows %v", at, now)
+		}
+		clock.Advance(-time.Nanosecond)
+		if now := clock.Now(); !now.Equal(at.Add(-1)) {
+			t.Errorf("moved back to %v, it shows %v", at.Add(-1), now)
+		}
+	}
+	beyond := tiertest.NewClock(time.Date(2562, time.June, 1, 0, 0, 0, 0, time.UTC))
+	if limiter, err := embedded.Open(tiered.VirtualClock(beyond.Now)); !errors.Is(err, limit.ErrInvalidOption) {
+		t.Errorf("a limiter in the year 2562: %v", err)
+		_ = limiter.Close()
 	}
 }
