@@ -632,6 +632,9 @@ func TestOptionsAreChecked(t *testing.T) {
 	if _, err := NewClient(nil); !errors.Is(err, limit.ErrInvalidOption) {
 		t.Errorf("nil rule: error %v", err)
 	}
+	if _, err := NewClient(new(tiered.Rule)); !errors.Is(err, limit.ErrInvalidOption) {
+		t.Errorf("a rule that no limiter made: error %v", err)
+	}
 }
 
 // While a Redis that has lost its data, and is back, decides together with this instance's share, a rule

@@ -600,6 +600,9 @@ func TestTransportOptionsAreChecked(t *testing.T) {
 	if _, err := NewTransport(nil, nil); !errors.Is(err, limit.ErrInvalidOption) {
 		t.Errorf("nil rule: error %v", err)
 	}
+	if _, err := NewTransport(nil, new(tiered.Rule)); !errors.Is(err, limit.ErrInvalidOption) {
+		t.Errorf("a rule that no limiter made: error %v", err)
+	}
 	if _, err := NewTransport(nil, newRule(t, l, "in-flight", limit.Concurrent(1))); !errors.Is(err, limit.ErrInvalidOption) {
 		t.Errorf("a rule of what is in flight: error %v", err)
 	}

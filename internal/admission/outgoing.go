@@ -16,6 +16,9 @@ func CheckOutgoing(rule *tiered.Rule, whose string) error {
 	if rule == nil {
 		return option.Invalid("the %s's rule is nil", whose)
 	}
+	if rule.Name() == "" { // a limiter's rules have names
+		return option.Invalid("the %s's rule was not made by a limiter (tiered.Limiter.Rule)", whose)
+	}
 	if rule.Limit().IsConcurrent() {
 		return option.Invalid("rule %q has the concurrency limit %v: outgoing calls can only be limited by a rate", rule.Name(), rule.Limit())
 	}
