@@ -410,7 +410,7 @@ local function answer(n, outcome, a, b, c, d, e)
 end
 
 -- Carries out what look has found to fit, and answers.
-local function settle(e, s, charge)
+local function carry_out(e, s, charge)
   local outcome, operation, rule = e.fits, e.operation, e.rule
   if outcome < 0 then
     return answer(1, outcome)
@@ -625,7 +625,7 @@ do
       states[#group] = state
     until group_at(at) ~= number
     for i = 1, #group do
-      settle(group[i], states[i], charge)
+      carry_out(group[i], states[i], charge)
       write(states[i])
     end
   end
@@ -677,7 +677,7 @@ local function hold_each(e, s)
   local denied, encoded -- the cost of the hold before if it was denied, and its answer
   if n == 1 or fits < 0 then
     for _ = 1, n do
-      settle(e, s, true)
+      carry_out(e, s, true)
     end
     return
   end
@@ -690,7 +690,7 @@ local function hold_each(e, s)
       reply[replies] = encoded
     else
       look(e, s)
-      settle(e, s, true)
+      carry_out(e, s, true)
       denied, encoded = e.fits == 0 and e.cost, reply[replies]
     end
     if replies >= MAX_PIECES then
@@ -748,7 +748,7 @@ local function decide(all_keys, asked)
       if e.operation == HOLD and e.fits < e.count then
         hold_each(e, s)
       else
-        settle(e, s, true)
+        carry_out(e, s, true)
       end
     end
     if replies >= MAX_PIECES then
