@@ -33,6 +33,10 @@ func TestReadingIsBounded(t *testing.T) {
 		"colons":                            "rules: " + fill(":"),
 		"documents":                         fill("---\na\n"),
 		"a long name":                       "rules: {" + fill("x") + ": {limit: 1/s}}",
+		"blank lines in a block of text":    "rules: |\n" + fill("\n"),
+		"blank lines of old Macs":           "rules: |\r" + fill(" \r"),
+		"a block of text, some lines blank": "rules: |\n" + fill(" a\n"+strings.Repeat("\n", maxBlank)),
+		"a long block, blank at its end":    "rules: |\n" + strings.TrimSuffix(fill(" a\n"), strings.Repeat(" a\n", maxBlank)) + strings.Repeat("\n", maxBlank),
 	} {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
@@ -40,6 +44,34 @@ func TestReadingIsBounded(t *testing.T) {
 		runtime.ReadMemStats(&after)
 		if took := after.TotalAlloc - before.TotalAlloc; took > most {
 			t.Errorf("%s: reading %d bytes allocates %d MB in all (%.80v)", name, len(text), took>>20, err)
+		}
+	}
+}
+
+// The library's time for a tab in quotes grows with the rest of its line, and its time for each blank line at the
+// end of a block of text grows with the block.
+func TestTabsAndBlankLinesAreBounded(t *testing.T) {
+	for name, test := range map[string]struct{ text, says string }{
+		"as many tabs":        {good + "# " + strings.Repeat("\t", maxTabs) + "\n#\t\n", ""},
+		"too many tabs":       {good + "# " + strings.Repeat("\t", maxTabs+1), "f:%d:1: the line has more than 1000 tabs"},
+		"in quotes":           {good + "\"" + strings.Repeat("a\t", maxTabs+1), "f:%d:1: the line has more than 1000 tabs"},
+		"as many blank lines": {good + strings.Repeat("\n", maxBlank) + "#\n" + strings.Repeat(" \r\n", maxBlank) + "#", ""},
+		"too many":            {good + strings.Repeat("\n", maxBlank+1), "f:%d:1: more than 50 blank lines follow one another"},
+		"of Windows":          {good + strings.Repeat(" \t\r\n", maxBlank+1), "f:%d:1: more than 50 blank lines follow one another"},
+	} {
+		_, err := read("f", []byte(test.text))
+		if test.says == "" {
+			if err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+			continue
+		}
+		at := strings.Count(good, "\n") + 1
+		if strings.Contains(test.says, "blank") {
+			at += maxBlank
+		}
+		if says := fmt.Sprintf(test.says, at); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %.200v; want %s", name, err, says)
 		}
 	}
 }

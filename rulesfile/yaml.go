@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"errors"
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,7 +22,7 @@ type place struct{ line, column int }
 
 const (
 	// maxBytes bounds the size of a file, and so the time to read it. That time is linear in the size,
-	// except for the work that maxFields and maxMarks bound.
+	// except for the work that the other bounds limit.
 	maxBytes = 256 << 10
 	// maxFields bounds the fields of a file, and the entries in lists and braces. For each field, the
 	// parser copies all fields that follow in the same mapping. For 10,000 fields, this takes 0.4 s and
@@ -33,6 +34,11 @@ const (
 	// maxMarks bounds the lines that begin or end a document, --- and .... For each document, the parser
 	// copies all that follow. A rules file needs none of these lines, or one of each.
 	maxMarks = 16
+	// maxTabs bounds the tabs of a line. For each tab in double quotes, the lexer reads the rest of the line.
+	maxTabs = 1000
+	// maxBlank bounds how many blank lines follow one another. At the end of a block of text, the lexer copies the
+	// whole block for each of them.
+	maxBlank = 50
 )
 
 // parse returns the file's only document, or nil if it has none. Mistakes are added to the problems.
@@ -44,6 +50,10 @@ func parse(text []byte, p *problems) ast.Node {
 	}
 	if at, ok := invalidText(text); !ok {
 		p.addf(at, "the file is not text in UTF-8")
+		return nil
+	}
+	if at, what := slowToRead(text); what != "" {
+		p.addf(at, "%s", what)
 		return nil
 	}
 	tokens := lexer.Tokenize(string(text))
@@ -143,6 +153,37 @@ func invalidText(text []byte) (place, bool) {
 	}
 	line := good[bytes.LastIndexByte(good, '\n')+1:]
 	return place{bytes.Count(good, []byte("\n")) + 1, utf8.RuneCount(line) + 1}, false
+}
+
+// slowToRead returns the first line with too many tabs, or the first one after too many blank lines, and says what is
+// wrong. what is empty if there is none.
+func slowToRead(text []byte) (at place, what string) {
+	at = place{1, 1}
+	tabs, blanks, blank := 0, 0, true
+	for i, c := range text {
+		switch {
+		case c == '\t':
+			tabs++
+		case c == '\r' && i+1 < len(text) && text[i+1] == '\n':
+		case c == '\n' || c == '\r': // YAML allows a lone \r, too
+			if blanks++; !blank {
+				blanks = 0
+			}
+			tabs, blank = 0, true
+		case c != ' ':
+			blank = false
+		}
+		switch {
+		case tabs > maxTabs:
+			return at, fmt.Sprintf("the line has more than %d tabs", maxTabs)
+		case blanks > maxBlank:
+			return at, fmt.Sprintf("more than %d blank lines follow one another", maxBlank)
+		}
+		if c == '\n' {
+			at.line++
+		}
+	}
+	return at, ""
 }
 
 // tooDeep returns the first token that is nested deeper than maxDepth, by brackets, or by the columns in
