@@ -122,14 +122,30 @@ func (b *browser) prefers(feature, value string) {
 	call(b, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: feature, Value: value}}})
 }
 
-// until waits until an expression is true.
+// until waits until an expression is true. While the browser leaves a document it does not answer, so the expression is
+// asked for again in the next one.
 func (b *browser) until(expression string) {
 	b.t.Helper()
-	for deadline := time.Now().Add(30 * time.Second); !eval[bool](b, expression); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		value, err := chromedp.Run(b.ctx, chromedp.Evaluate[bool](expression))
+		switch {
+		case err != nil && !strings.Contains(err.Error(), "Inspected target navigated or closed"):
+			b.t.Fatalf("%s: %v", expression, err)
+		case value:
+			return
+		case time.Now().After(deadline):
 			b.t.Fatalf("waited in vain for %s in:\n%s", expression, b.text())
 		}
 	}
+}
+
+// submits runs actions that submit a form, and waits for the document that answers it. What the old document shows
+// would otherwise pass for the answer.
+func (b *browser) submits(actions ...chromedp.Action[chromedp.Void]) {
+	b.t.Helper()
+	eval[bool](b, `window.isLeft = true`)
+	b.run(actions...)
+	b.until(`window.isLeft === undefined && document.readyState === "complete"`)
 }
 
 func (b *browser) text() string { return eval[string](b, "document.body.innerText") }

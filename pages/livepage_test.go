@@ -117,15 +117,15 @@ func TestLivePage(t *testing.T) {
 	if rows(b, "newcomer") != 0 || eval[string](b, "document.activeElement.value") != focused {
 		t.Error("rows moved under the focus")
 	}
-	b.run(chromedp.KeyEvent(kb.Enter))
+	b.submits(chromedp.KeyEvent(kb.Enter))
 	b.shows("says the tier")
 
 	// Ask for a key by keyboard, and reset it.
 	b.tabTo(`#key input[name=key]`)
-	b.run(chromedp.KeyEvent("alice"), chromedp.KeyEvent(kb.Enter))
+	b.submits(chromedp.KeyEvent("alice"), chromedp.KeyEvent(kb.Enter))
 	b.shows("would be denied")
 	b.tabTo(`button[value=reset]`)
-	b.run(chromedp.KeyEvent(kb.Enter))
+	b.submits(chromedp.KeyEvent(kb.Enter))
 	b.shows("Reset: the key is as if never used")
 	b.shows("3 of 3")
 }
@@ -174,12 +174,12 @@ func TestLivePageOfGroupsAndPlans(t *testing.T) {
 	b.until(`document.getElementById("held").innerText.includes("jobs\t3\t0\t0\t0\t0\t0\t0")`)
 	eval[string](b, `document.querySelector("#key select").value = "search"`)
 	b.tabTo(`#key input[name=key]`)
-	b.run(chromedp.KeyEvent("acme"), chromedp.KeyEvent(kb.Enter))
+	b.submits(chromedp.KeyEvent("acme"), chromedp.KeyEvent(kb.Enter))
 	b.shows("998 of 1,000")
 	b.shows("the last limit that this process used for the key")
 	b.inAllLooks("livepage-key")
 	b.tabTo(`#key input[name=limit]`)
-	b.run(chromedp.KeyEvent("10/1h"), chromedp.KeyEvent(kb.Enter))
+	b.submits(chromedp.KeyEvent("10/1h"), chromedp.KeyEvent(kb.Enter))
 	b.shows("8 of 10")
 }
 
@@ -192,7 +192,7 @@ func TestLivePageOfALongKey(t *testing.T) {
 	b.run(chromedp.Navigate(url))
 	b.shows("300 bytes")
 	b.tabTo(`#key input[name=key]`)
-	b.run(chromedp.KeyEvent(key), chromedp.KeyEvent(kb.Enter))
+	b.submits(chromedp.KeyEvent(key), chromedp.KeyEvent(kb.Enter))
 	b.shows("1 of 3")
 	b.inAllLooks("livepage-long-key")
 }
@@ -206,10 +206,10 @@ func TestLivePageUnderAName(t *testing.T) {
 	b.run(chromedp.Navigate(url))
 	b.shows("Live.")
 	b.tabTo(`#key input[name=key]`)
-	b.run(chromedp.KeyEvent("alice"), chromedp.KeyEvent(kb.Enter))
+	b.submits(chromedp.KeyEvent("alice"), chromedp.KeyEvent(kb.Enter))
 	b.shows("1 of 3")
 	b.tabTo(`button[value=reset]`)
-	b.run(chromedp.KeyEvent(kb.Enter))
+	b.submits(chromedp.KeyEvent(kb.Enter))
 	b.shows("3 of 3")
 }
 
@@ -225,7 +225,7 @@ func TestWithoutScript(t *testing.T) {
 	}
 	b.shows("reload for the current state")
 	b.shows("alice")
-	b.run(chromedp.SendKeys(chromedp.CSS(`#key input[name=key]`), "alice"+kb.Enter))
+	b.submits(chromedp.SendKeys(chromedp.CSS(`#key input[name=key]`), "alice"+kb.Enter))
 	b.shows("1 of 3")
 }
 
