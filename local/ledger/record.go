@@ -37,7 +37,8 @@ type record struct {
 	shift  uint8
 	size   uint8 // see weight
 	// generation is the generation of Redis's data that has these grants, if Redis made or confirmed
-	// them.
+	// them. It has only the lowest 8 bits, because the cache line is full. So if Redis loses its data 256 times
+	// within a window in which the key is not used, the first 256 losses are not noticed for the key.
 	generation uint8
 	frozen     bool
 }
