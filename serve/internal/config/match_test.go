@@ -412,6 +412,31 @@ descriptors:
 	}
 }
 
+// Programs that write YAML write some texts as !!binary, which is base64. Names of fields and aliases may be written so, too.
+func TestBinaryTexts(t *testing.T) {
+	c := load(t, `
+domain: !!binary ZA==
+descriptors:
+  - key: &k !!binary aw==
+    value: !!binary |
+      aGVs
+      bG8=
+    !!binary cmF0ZV9saW1pdA==: {unit: !!binary ZGF5, requests_per_unit: 5}
+    metadata: {!!binary YQ==: !!binary aGVsbG8=}
+  - {key: other, value: *k, rate_limit: {unit: day}}
+`)
+	var paths []string
+	for _, l := range c.Limits() {
+		paths = append(paths, l.StatName)
+	}
+	if want := []string{"d.k_hello", "d.other_k"}; !slices.Equal(paths, want) {
+		t.Errorf("%q, want %q", paths, want)
+	}
+	if got := c.Limits()[0].Metadata.AsMap(); !reflect.DeepEqual(got, map[string]any{"a": "hello"}) {
+		t.Errorf("%v", got)
+	}
+}
+
 // Whatever follows a file's first document is not read.
 func TestBrokenSecondDocument(t *testing.T) {
 	c := load(t, "domain: d\n---\n[")

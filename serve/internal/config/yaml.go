@@ -2,6 +2,7 @@ package config
 
 import (
 	"bytes"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
@@ -9,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"gopkg.in/yaml.v3"
 )
@@ -101,6 +103,9 @@ func (x *expansion) expand(n *yaml.Node, depth int) *yaml.Node {
 		at.Line, at.Column = n.Line, n.Column
 		return &at
 	}
+	if n.Kind == yaml.ScalarNode && n.Style&yaml.TaggedStyle != 0 && n.ShortTag() == "!!binary" {
+		return x.decoded(n)
+	}
 	if len(n.Content) == 0 {
 		return n
 	}
@@ -112,6 +117,19 @@ func (x *expansion) expand(n *yaml.Node, depth int) *yaml.Node {
 	if n.Kind == yaml.MappingNode {
 		x.mergeInto(&copied)
 	}
+	return &copied
+}
+
+// decoded returns the text that a node of !!binary has in base64. As in envoyproxy/ratelimit, it is text like any other.
+// Bytes that are not UTF-8 are a mistake, because no request can have them.
+func (x *expansion) decoded(n *yaml.Node) *yaml.Node {
+	text, err := base64.StdEncoding.DecodeString(n.Value)
+	if err != nil || !utf8.Valid(text) {
+		x.problems.addf(n, "%s is tagged !!binary, must be UTF-8 text in base64", shown(n))
+		return n
+	}
+	copied := *n
+	copied.Tag, copied.Value = "!!str", string(text)
 	return &copied
 }
 
