@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/url"
 	"os"
+	"path/filepath"
 	"runtime"
 	"strings"
 	"time"
@@ -42,7 +43,7 @@ func (s *RedisSettings) options(prefix string) (*redis.UniversalOptions, error) 
 		}
 		o.IsClusterMode = true
 	default:
-		addresses = []string{s.URL} // a path may have a comma
+		addresses = []string{s.address()} // a path may have a comma
 	}
 	for _, address := range addresses {
 		if scheme, _, isURL := strings.Cut(address, "://"); isURL {
@@ -116,6 +117,21 @@ func parseURL(text string) (*redis.Options, error) {
 	}
 	u.RawQuery = ""
 	return redis.ParseURL(u.String())
+}
+
+// address returns the URL with an absolute path if it is a relative path of a socket, because the client takes only
+// absolute paths for sockets. Without REDIS_SOCKET_TYPE only a slash tells a path from a host whose port is forgotten.
+// A relative path with a colon or an @ is not taken for one: it is more likely a URL without redis://.
+func (s *RedisSettings) address() string {
+	isPath := s.Network == "unix" || s.Network == "" && strings.Contains(s.URL, "/")
+	if !isPath || strings.ContainsAny(s.URL, ":@") {
+		return s.URL
+	}
+	path, err := filepath.Abs(s.URL)
+	if err != nil { // the working directory is gone
+		return s.URL
+	}
+	return path
 }
 
 // isAddress reports whether text can be dialed: it is host:port or a path. Like the client, it takes text that begins

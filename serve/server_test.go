@@ -1177,6 +1177,36 @@ func TestRedisSettings(t *testing.T) {
 	}
 }
 
+// A relative path of a socket is that of the working directory, as in envoyproxy/ratelimit. Where REDIS_SOCKET_TYPE does
+// not say that it is a socket, a slash does.
+func TestRedisAtARelativePath(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	for _, c := range []struct{ network, url, want string }{
+		{"unix", "redis.sock", dir + "/redis.sock"},
+		{"unix", "./run/redis,1.sock", dir + "/run/redis,1.sock"},
+		{"unix", "127.0.0.1:6379", "127.0.0.1:6379"},
+		{"", "../redis.sock", filepath.Dir(dir) + "/redis.sock"},
+		{"unix", "/a:b@c.sock", "/a:b@c.sock"},
+		{"", "redis.sock", ""},
+		{"", "redis:6379/0", ""},
+		{"unix", "user:secret@redis/0", ""},
+		{"tcp", "./redis.sock", ""},
+	} {
+		s := RedisSettings{Type: "single", Network: c.network, URL: c.url}
+		o, err := s.options("REDIS_")
+		if (err == nil) != (c.want != "") || err == nil && o.Addrs[0] != c.want {
+			t.Errorf("%+v: %+v, %v", c, o, err)
+		}
+	}
+	redistest.Start(t, "--unixsocket", filepath.Join(dir, "redis.sock"))
+	server := start(t, shop, "REDIS_SOCKET_TYPE=unix", "REDIS_URL=redis.sock")
+	expect(t, server.client(t), asking("shop user=a"), "OK: OK 4")
+	if server.limiters.All.Degraded() {
+		t.Error("Redis is not reached")
+	}
+}
+
 // As in envoyproxy/ratelimit, a redis:// URL may have the credentials and the database as parameters, what stands
 // before and behind the host goes before them, and unknown parameters have no effect.
 func TestRedisURLParameters(t *testing.T) {

@@ -82,7 +82,7 @@ type TLSFiles struct {
 	ClientName       string // name that a client's certificate must be issued for; "": any
 }
 
-// RedisSettings are the addresses of Redis and how to connect to it.
+// RedisSettings are the addresses of Redis and how to connect to it. Network is "" if it is not set.
 type RedisSettings struct {
 	Type, Network, URL string
 	Auth, SentinelAuth string
@@ -413,12 +413,12 @@ func (e *environment) redis(prefix string) RedisSettings {
 			Certificate: e.text("REDIS_TLS_CLIENT_CERT", ""), Key: e.text("REDIS_TLS_CLIENT_KEY", ""), CA: e.text("REDIS_TLS_CACERT", ""),
 			SkipHostname: e.truth("REDIS_TLS_SKIP_HOSTNAME_VERIFICATION", false),
 		},
-		Network: strings.ToLower(e.text(prefix+"SOCKET_TYPE", "unix")),
+		Network: strings.ToLower(e.text(prefix+"SOCKET_TYPE", "")),
 	}
 	if !slices.Contains([]string{"single", "sentinel", "cluster"}, s.Type) {
 		e.fail("%sTYPE is %q, must be single, sentinel or cluster", prefix, s.Type)
 	}
-	if s.Type == "single" && !slices.Contains([]string{"unix", "tcp", "tcp4", "tcp6"}, s.Network) {
+	if s.Type == "single" && !slices.Contains([]string{"", "unix", "tcp", "tcp4", "tcp6"}, s.Network) {
 		e.fail("%sSOCKET_TYPE is %q, must be tcp, tcp4, tcp6 or unix", prefix, s.Network)
 	}
 	return s
