@@ -864,14 +864,22 @@ func TestSettings(t *testing.T) {
 		t.Errorf("%q", warnings)
 	}
 	for _, bad := range []string{
-		"PORT=x", "PORT=70000", "SHADOW_MODE=perhaps", "GRPC_MAX_CONNECTION_AGE=long", "NEAR_LIMIT_RATIO=most", "PROMETHEUS_PATH=metrics", "PROMETHEUS_PATH=/{", "LOG_LEVEL=loud",
+		"PORT=x", "PORT=70000", "SHADOW_MODE=perhaps", "GRPC_MAX_CONNECTION_AGE=long", "NEAR_LIMIT_RATIO=most", "LOG_LEVEL=loud",
 		"STATSD_PORT=x", "STATSD_PROTOCOL=unix", "STATS_FLUSH_INTERVAL=0", "STATS_FLUSH_INTERVAL=-1s", "EXTRA_TAGS=x",
 		"XDS_CLIENT_BACKOFF_INITIAL_INTERVAL=-1s", "XDS_CLIENT_BACKOFF_MAX_INTERVAL=1", "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS=token=secret",
-		"TIERLIMIT_DEADLINE=0s", "TIERLIMIT_DEADLINE=11s", "TIERLIMIT_DEADLINE=15", "LIMIT_LIMIT_HEADER=X Limit", "LIMIT_RESET_HEADER=x:", "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS=a b:secret",
+		"TIERLIMIT_DEADLINE=0s", "TIERLIMIT_DEADLINE=11s", "TIERLIMIT_DEADLINE=15", "GRPC_MAX_CONNECTION_AGE=-1s", "GRPC_MAX_CONNECTION_AGE_GRACE=long", "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS=a b:secret",
 		"BACKEND_TYPE=memcache", "CONFIG_TYPE=ETCD", "CONFIG_GRPC_XDS_SERVER_URL=http://a:1", "REDIS_TYPE=ring", "REDIS_SOCKET_TYPE=udp", "REDIS_POOL_SIZE=-1", "TIERLIMIT_FLEET_SIZE=0", "TIERLIMIT_FLEET_SIZE=1000001", "GRPC_SERVER_USE_TLS=true",
 	} {
 		name, _, _ := strings.Cut(bad, "=")
 		if _, _, err := FromEnvironment([]string{bad}); err == nil || !strings.Contains(err.Error(), name) || strings.Contains(err.Error(), "secret") {
+			t.Errorf("%s: %v", bad, err)
+		}
+	}
+	for _, bad := range [][2]string{
+		{"USE_PROMETHEUS=true", "PROMETHEUS_PATH=metrics"}, {"USE_PROMETHEUS=true", "PROMETHEUS_PATH=/{"}, {"LIMIT_RESPONSE_HEADERS_ENABLED=true", "LIMIT_RESET_HEADER=\xff"},
+	} {
+		name, _, _ := strings.Cut(bad[1], "=")
+		if _, _, err := FromEnvironment(bad[:]); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v", bad, err)
 		}
 	}
@@ -954,6 +962,20 @@ func TestOddSettings(t *testing.T) {
 	}
 	if s, warning := used("XDS_CLIENT_BACKOFF_INITIAL_INTERVAL=0 XDS_CLIENT_BACKOFF_MAX_INTERVAL=1ms"); s.XDS.RetryAfter != shortestRetry || s.XDS.RetryAtMost != shortestRetry || strings.Count(warning, "10ms is used") != 2 {
 		t.Errorf("%+v, %q", s.XDS, warning)
+	}
+	if s, warning := used("GRPC_MAX_CONNECTION_AGE_GRACE=-1s"); s.MaxConnectionAgeGrace != -time.Second || !strings.Contains(warning, "calls are cut off") {
+		t.Errorf("%+v, %q", s, warning)
+	}
+	for settings, want := range map[string]string{"PROMETHEUS_PATH=metrics": "metrics are served at /metrics", "DISABLE_STATS=1 PROMETHEUS_PATH=metrics": "", "USE_PROMETHEUS=false PROMETHEUS_PATH=/{": ""} {
+		if s, warning := used(settings); !strings.Contains(warning, want) || (warning == "") != (want == "") || s.Metrics != "" && s.MetricsPath != "/metrics" {
+			t.Errorf("%s: %s, %q", settings, s.MetricsPath, warning)
+		}
+	}
+	if s, warning := used("LIMIT_RESPONSE_HEADERS_ENABLED=true LIMIT_LIMIT_HEADER=X-Limit:"); s.LimitHeader != "X-Limit:" || !strings.Contains(warning, `LIMIT_LIMIT_HEADER is "X-Limit:", which is no name of a header`) {
+		t.Errorf("%s, %q", s.LimitHeader, warning)
+	}
+	if _, warning := used("LIMIT_RESET_HEADER=x: LIMIT_REMAINING_HEADER=\xff"); warning != "" { // headers are not enabled
+		t.Error(warning)
 	}
 	names := make(map[string]bool)
 	for _, prefix := range []string{"a/b", "a_b", "{rl}", "é", strings.Repeat("x", 40), strings.Repeat("x", 41)} {

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/tierlimit/tierlimit/remote"
 	"github.com/tierlimit/tierlimit/serve/internal/statsd"
@@ -112,7 +113,7 @@ func FromEnvironment(environ []string) (s Settings, warnings []string, err error
 		metricsWanted:         e.truth("USE_PROMETHEUS", false),
 		statsDisabled:         e.truth("DISABLE_STATS", false),
 		MaxConnectionAge:      e.duration("GRPC_MAX_CONNECTION_AGE", 24*time.Hour),
-		MaxConnectionAgeGrace: e.duration("GRPC_MAX_CONNECTION_AGE_GRACE", time.Hour),
+		MaxConnectionAgeGrace: e.grace(),
 		UseTLS:                e.truth("GRPC_SERVER_USE_TLS", false),
 		TLS: TLSFiles{
 			Certificate: e.text("GRPC_SERVER_TLS_CERT", ""), Key: e.text("GRPC_SERVER_TLS_KEY", ""),
@@ -157,16 +158,12 @@ func FromEnvironment(environ []string) (s Settings, warnings []string, err error
 	}
 	e.oneOf("CONFIG_TYPE", "FILE", "GRPC_XDS_SOTW")
 	e.oneOf("BACKEND_TYPE", "redis")
-	if !strings.HasPrefix(s.MetricsPath, "/") || strings.ContainsAny(s.MetricsPath, "{} ") {
-		e.fail("PROMETHEUS_PATH is %q, must be like /metrics", s.MetricsPath)
-	}
+	s.MetricsPath = e.metricsPath(&s)
 	if s.Deadline < shortestDeadline || s.Deadline > longestDeadline {
 		e.fail("TIERLIMIT_DEADLINE is %v, must be between %v and %v", s.Deadline, shortestDeadline, longestDeadline)
 	}
-	for _, name := range []string{"LIMIT_LIMIT_HEADER", "LIMIT_REMAINING_HEADER", "LIMIT_RESET_HEADER"} {
-		if value := e.values[name]; value != "" && !isHeader(value, "!#$%&'*+-.^_`|~") {
-			e.fail("%s is %q, must be the name of a header", name, value)
-		}
+	if s.Headers {
+		e.headerNames()
 	}
 	if s.UseTLS && (s.TLS.Certificate == "" || s.TLS.Key == "") {
 		e.fail("GRPC_SERVER_USE_TLS is set: GRPC_SERVER_TLS_CERT and GRPC_SERVER_TLS_KEY must name files")
@@ -325,6 +322,48 @@ func (e *environment) atLeast(name string, value, least time.Duration) time.Dura
 		e.warn("%s is %v: %v is used, the shortest there is", name, value, least)
 	}
 	return max(value, least)
+}
+
+// grace reads how long calls may go on after their connection has reached its age. Like envoyproxy/ratelimit, it accepts a
+// negative time. 0 is unlimited.
+func (e *environment) grace() time.Duration {
+	const name = "GRPC_MAX_CONNECTION_AGE_GRACE"
+	value, err := time.ParseDuration(e.text(name, "1h"))
+	if err != nil {
+		e.fail("%s is %q, must be a duration like 10s or 1h", name, e.values[name])
+	} else if value < 0 {
+		e.warn("%s is %v: calls are cut off when their connection reaches its age; 0 lets them end", name, value)
+	}
+	return value
+}
+
+// headerNames checks the names of headers. Like envoyproxy/ratelimit, the service sends them as they are set, and it
+// is Envoy that may not accept them. Text that is not UTF-8 cannot be sent.
+func (e *environment) headerNames() {
+	for _, name := range []string{"LIMIT_LIMIT_HEADER", "LIMIT_REMAINING_HEADER", "LIMIT_RESET_HEADER"} {
+		switch value := e.values[name]; {
+		case value == "" || isHeader(value, "!#$%&'*+-.^_`|~"):
+		case !utf8.ValidString(value):
+			e.fail("%s is %q, must be UTF-8", name, value)
+		default:
+			e.warn("%s is %q, which is no name of a header: it is sent as it is, and clients may refuse the answer", name, value)
+		}
+	}
+}
+
+// metricsPath returns the path at which metrics are served. Without USE_PROMETHEUS, envoyproxy/ratelimit does not look at
+// its variable, so a path that cannot be served is only replaced.
+func (e *environment) metricsPath(s *Settings) string {
+	const usual = "/metrics"
+	if s.Metrics == "" || strings.HasPrefix(s.MetricsPath, "/") && !strings.ContainsAny(s.MetricsPath, "{} ") {
+		return s.MetricsPath
+	}
+	if s.metricsWanted {
+		e.fail("PROMETHEUS_PATH is %q, must be like %s", s.MetricsPath, usual)
+	} else {
+		e.warn("PROMETHEUS_PATH is %q, must be like %s: metrics are served at %s", s.MetricsPath, usual, usual)
+	}
+	return usual
 }
 
 // nearLimit reads the part of a limit above which hits count as near it. Like envoyproxy/ratelimit, it accepts any number.
