@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 
-	"github.com/tierlimit/tierlimit/breaker"
 	"github.com/tierlimit/tierlimit/internal/outage"
 	"github.com/tierlimit/tierlimit/lua"
 	"github.com/tierlimit/tierlimit/remote"
@@ -78,7 +77,7 @@ func (l *Limiter) send(ctx context.Context, s *settlement) bool {
 		l.record(s)
 		return true
 	case err != nil:
-		s.sent = s.sent || !errors.Is(err, breaker.ErrOpen) && remote.MayHaveRun(err)
+		s.sent = s.sent || outage.MayBeCharged(err)
 		return false
 	}
 	s.rule.counters.holds.settled.Add(1)
