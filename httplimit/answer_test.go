@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -180,5 +181,8 @@ func TestProblemWithOtherNames(t *testing.T) {
 	text := Denial{Status: 429, Violated: names}.Problem()
 	if err := json.Unmarshal(text, &problem); err != nil || !slices.Equal(problem.Violated, names) {
 		t.Errorf("%v: %s", err, text)
+	}
+	if text := (Denial{Status: 503}).Problem(); !strings.Contains(string(text), `"violated-policies":[]`) {
+		t.Errorf("without names: %s", text)
 	}
 }

@@ -18,22 +18,24 @@ const ProblemType = "application/problem+json"
 // Problem returns the problem document (RFC 9457) that is sent by default to clients whose requests
 // were denied, with status d.Status and media type [ProblemType].
 func (d Denial) Problem() []byte {
-	kind, title := typeQuotaExceeded, "Quota Exceeded"
+	p := problem{Type: typeQuotaExceeded, Title: "Quota Exceeded", Status: d.Status, Violated: append([]string{}, d.Violated...)}
 	if d.Status == http.StatusServiceUnavailable {
-		kind, title = typeReducedCapacity, "Temporary Reduced Capacity"
+		p.Type, p.Title = typeReducedCapacity, "Temporary Reduced Capacity"
 	}
-	body := append(make([]byte, 0, 256), `{"type":"`...)
-	body = append(body, kind...)
-	body = appendProblem(append(body, `",`...), title, d.Status)
-	body = append(body, `,"violated-policies":[`...)
-	for i, name := range d.Violated {
-		if i > 0 {
-			body = append(body, ',')
-		}
-		quoted, _ := json.Marshal(name) // rules' names need no escaping, but a program may show others; cannot fail
-		body = append(body, quoted...)
-	}
-	return append(body, "]}\n"...)
+	return p.document()
+}
+
+// problem has the members of a problem document. An empty list of names is sent, and a nil one is left out.
+type problem struct {
+	Type     string   `json:"type,omitempty"`
+	Title    string   `json:"title"`
+	Status   int      `json:"status"`
+	Violated []string `json:"violated-policies,omitzero"`
+}
+
+func (p problem) document() []byte {
+	text, _ := json.Marshal(p) // fails for no value of this type
+	return append(text, '\n')
 }
 
 // sendDenial answers a denied request with a problem document.
@@ -42,15 +44,7 @@ func sendDenial(w http.ResponseWriter, _ *http.Request, d Denial) { send(w, d.St
 // sendError answers a request about which the limiter could not decide. It does not reveal the error to
 // the client.
 func sendError(w http.ResponseWriter, status int) {
-	body := appendProblem([]byte{'{'}, http.StatusText(status), status)
-	send(w, status, append(body, "}\n"...))
-}
-
-func appendProblem(body []byte, title string, status int) []byte {
-	body = append(body, `"title":"`...)
-	body = append(body, title...)
-	body = append(body, `","status":`...)
-	return strconv.AppendInt(body, int64(status), 10)
+	send(w, status, problem{Title: http.StatusText(status), Status: status}.document())
 }
 
 func send(w http.ResponseWriter, status int, body []byte) {
