@@ -56,11 +56,8 @@ func Choose(l limit.Limit, n Need) (Plan, error) {
 	if err != nil {
 		return Plan{}, err
 	}
-	switch {
-	case l.IsCalendar() && n.Wrong.stated:
-		return Plan{}, fmt.Errorf("%w: Wrong compares with the exact log, which has no calendar windows; the limit is %v", ErrInvalidNeed, l)
-	case l.IsConcurrent() && n.Wrong.stated:
-		return Plan{}, fmt.Errorf("%w: Wrong compares with the exact log, which has a window; the limit %v is a concurrency limit, which has none", ErrInvalidNeed, l)
+	if n.Wrong.stated && (l.IsCalendar() || l.IsConcurrent()) {
+		return Plan{}, fmt.Errorf("%w: Wrong compares with the exact log, which can only count a limit with a window of a fixed length; the limit is %v", ErrInvalidNeed, l)
 	}
 	order, why := n.cheaper, "the cheapest with "
 	if n.onlyMemory() {

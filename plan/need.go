@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -113,14 +114,11 @@ func (n Need) late() Tolerance {
 
 // bytes returns the budget of a key in bytes, 0 for none.
 func (n Need) bytes() int64 {
-	perKey := n.BytesPerMillion / 1_000_000
-	switch {
-	case n.BytesPerMillion == 0:
+	if n.BytesPerMillion == 0 {
 		return n.Bytes
-	case n.Bytes == 0:
-		return max(1, perKey) // even less than a byte per key is a budget
 	}
-	return min(n.Bytes, max(1, perKey))
+	perKey := max(1, n.BytesPerMillion/1_000_000) // even less than a byte per key is a budget
+	return min(perKey, cmp.Or(n.Bytes, perKey))
 }
 
 // onlyMemory reports whether the need states nothing but memory. Then the most exact candidate within
