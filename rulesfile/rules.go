@@ -170,8 +170,7 @@ func (r *Rules) putInForce(seen sighting) (int, error) {
 		return 0, err
 	}
 	if err := r.limiter.PutInForceFrom(r.path, rules...); err != nil {
-		var conflict *tiered.ConflictError
-		if errors.As(err, &conflict) {
+		if conflict, ok := errors.AsType[*tiered.ConflictError](err); ok {
 			p.add(file.place(conflict.Refused.Name()), err)
 			return 0, p.err()
 		}

@@ -77,7 +77,7 @@ func parse(text []byte, p *problems) ast.Node {
 	file, err := parser.Parse(tokens, 0)
 	if err != nil {
 		at := place{1, 1}
-		if e := yaml.Error(nil); errors.As(err, &e) {
+		if e, ok := errors.AsType[yaml.Error](err); ok {
 			if e.GetToken() != nil {
 				at = placeOf(e.GetToken()).within(text)
 			}
@@ -139,20 +139,16 @@ func inUTF8(text []byte) (_ []byte, ok bool) {
 
 // invalidText returns the place of the first byte that is not valid UTF-8. ok is true if there is none.
 func invalidText(text []byte) (place, bool) {
-	if utf8.Valid(text) {
-		return place{}, true
-	}
-	good := text
 	for i := 0; i < len(text); {
 		r, n := utf8.DecodeRune(text[i:])
 		if r == utf8.RuneError && n == 1 {
-			good = text[:i]
-			break
+			good := text[:i]
+			line := good[bytes.LastIndexByte(good, '\n')+1:]
+			return place{bytes.Count(good, []byte("\n")) + 1, utf8.RuneCount(line) + 1}, false
 		}
 		i += n
 	}
-	line := good[bytes.LastIndexByte(good, '\n')+1:]
-	return place{bytes.Count(good, []byte("\n")) + 1, utf8.RuneCount(line) + 1}, false
+	return place{}, true
 }
 
 // slowToRead returns the first line with too many tabs, or the first one after too many blank lines, and says what is
