@@ -1,6 +1,10 @@
 package plan
 
-import "github.com/tierlimit/tierlimit/limit"
+import (
+	"math/bits"
+
+	"github.com/tierlimit/tierlimit/limit"
+)
 
 // Bookkeeping is the number of bytes that a key takes in Redis beyond its MEMORY USAGE: 32 for the
 // entry of its expiry, 8 that the allocator adds to the key's own entry, and a share of the hash tables
@@ -117,12 +121,7 @@ func ring(units, quota int64) (slots int64) {
 }
 
 // bytesOf returns the number of bytes that it takes to store n.
-func bytesOf(n int64) (bytes int64) {
-	for ; n > 0; n >>= 8 {
-		bytes++
-	}
-	return bytes
-}
+func bytesOf(n int64) int64 { return int64(bits.Len64(uint64(n))+7) / 8 }
 
 // nameSize and valueSize return the bytes that Redis allocates for a key's name, and for a string
 // value: the text, its header and a zero byte. A value of up to 44 bytes is allocated in one piece with

@@ -19,15 +19,10 @@ const (
 
 // String returns "light", "medium" or "heavy".
 func (c CPU) String() string {
-	switch c {
-	case Light:
-		return "light"
-	case Medium:
-		return "medium"
-	case Heavy:
-		return "heavy"
+	if c > Heavy {
+		return "unknown"
 	}
-	return "unknown"
+	return [...]string{Light: "light", Medium: "medium", Heavy: "heavy"}[c]
 }
 
 // CPU returns the candidate's class.

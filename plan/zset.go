@@ -1,5 +1,7 @@
 package plan
 
+import "math/bits"
+
 // The parts of a log that is kept as a sorted set, see lua/log_zset.lua. Redis stores up to 128 members in one piece of
 // memory, a listpack, and more of them in a skip list and a hash table.
 const (
@@ -20,9 +22,6 @@ func zsetSize(units int64) int64 {
 	if members <= zsetPacked {
 		return object + allocated(packedBytes+packedUnitBytes*units)
 	}
-	buckets := int64(zsetPacked)
-	for buckets < members {
-		buckets *= 2
-	}
+	buckets := int64(1) << bits.Len64(uint64(members-1)) // the next power of two
 	return object + skipListBytes + skipMemberBytes*members + hashBucketBytes*buckets
 }
