@@ -358,7 +358,7 @@ func (e *line[O]) add(index, units int64) {
 // long window that time may be much shorter than the sub-window.
 func (e *line[O]) parts(now int64) (parts []Part) {
 	length := subWindow(e.window)
-	for index := e.newest; index > e.newest-ledgerCounts && index >= 0; index-- {
+	for index := max(0, e.newest-ledgerBuckets); index <= e.newest; index++ {
 		start := index * length
 		end := min(start+length, max(now, start))
 		from := min(max(start, e.first), end)
@@ -367,6 +367,5 @@ func (e *line[O]) parts(now int64) (parts []Part) {
 			parts = append(parts, Part{Units: units, At: at})
 		}
 	}
-	slices.Reverse(parts)
 	return parts
 }

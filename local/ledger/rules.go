@@ -1,6 +1,9 @@
 package ledger
 
-import "sync"
+import (
+	"slices"
+	"sync"
+)
 
 const ruleNumbers = 1 << 8
 
@@ -51,11 +54,6 @@ func (r *rules) forget(name string, named *namedRule) {
 }
 
 // leastShared returns a number that the fewest names have. mu must be held.
-func (r *rules) leastShared() (number uint8) {
-	for n, names := range r.names {
-		if names < r.names[number] {
-			number = uint8(n)
-		}
-	}
-	return number
+func (r *rules) leastShared() uint8 {
+	return uint8(slices.Index(r.names[:], slices.Min(r.names[:])))
 }
