@@ -112,11 +112,8 @@ func (l *Leases[O]) NextID() uint64 { return l.lastID.Add(1) }
 // Spend takes cost units from the lease of a key, if the lease has the needed units. needed and cost are
 // equal, or cost is 0 to take none. hash is the salted hash of the key.
 func (l *Leases[O]) Spend(hash uint64, now, needed, cost int64) (Spent, bool) {
-	set := l.set(hash)
-	for i := range set.hashes {
-		if set.hashes[i].Load() == hash {
-			return set.records[i].lease.Load().spend(hash, now, needed, cost)
-		}
+	if r := l.set(hash).find(hash); r != nil {
+		return r.lease.Load().spend(hash, now, needed, cost)
 	}
 	return Spent{}, false
 }
@@ -274,7 +271,8 @@ func (l *Leases[O]) Left(now int64) (units int64) {
 
 func (l *Leases[O]) set(hash uint64) *leaseSet[O] { return &l.sets[hash>>24&l.mask] }
 
-// find returns the record of a key, or nil if there is none. The lock must be held.
+// find returns the record of a key, or nil if there is none. Without the lock, the record may become another
+// key's at any time.
 func (s *leaseSet[O]) find(hash uint64) *leaseRecord[O] {
 	for i := range s.hashes {
 		if s.hashes[i].Load() == hash {
