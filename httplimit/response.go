@@ -2,6 +2,7 @@ package httplimit
 
 import (
 	"bufio"
+	"cmp"
 	"errors"
 	"io"
 	"math"
@@ -49,11 +50,7 @@ func (w *recorder) Write(p []byte) (int, error) {
 }
 
 // sendsHeader records that status 200 is sent, unless another status was sent before.
-func (w *recorder) sendsHeader() {
-	if w.status == 0 {
-		w.status = http.StatusOK
-	}
-}
+func (w *recorder) sendsHeader() { w.status = cmp.Or(w.status, http.StatusOK) }
 
 // ReadFrom keeps sendfile possible. io.Copy uses sendfile through the writer's own ReadFrom, for a file
 // or for a file in an io.LimitedReader. The LimitedReader also shows how far the copy came if the
@@ -112,13 +109,9 @@ func (w *recorder) CloseNotify() <-chan bool {
 }
 
 func (w *recorder) response(aborted bool) Response {
-	status := w.status
-	switch {
-	case status != 0:
-	case aborted: // a middleware that recovers the panic sends 500; without one, nothing is sent
+	status := cmp.Or(w.status, http.StatusOK)
+	if w.status == 0 && aborted { // a middleware that recovers the panic sends 500; without one, nothing is sent
 		status = http.StatusInternalServerError
-	default:
-		status = http.StatusOK
 	}
 	return Response{Status: status, Header: w.Header(), Bytes: w.bytes, Aborted: aborted}
 }
