@@ -22,7 +22,7 @@ func init() {
 // is counted twice.
 type inside struct{ l *Limiter }
 
-func (i inside) Owns(rule any) bool { return rule.(*Rule).limiter == i.l }
+func (i inside) Owns(rule any) bool { return i.l.owns(rule.(*Rule)) }
 
 func (i inside) Context() context.Context { return i.l.ctx }
 

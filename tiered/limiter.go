@@ -141,6 +141,7 @@ func newLimiter(client redis.UniversalClient, c config) (*Limiter, error) {
 		start:       time.Now().Add(-beforeStart),
 		comparisons: make(chan comparison, shadowQueue),
 		script:      remote.NewScript(client),
+		lines:       lines{byKey: make(map[local.HeldKey][]*line)},
 		rules:       make(map[string]*Rule),
 	}
 	l.script.HoldConnections()

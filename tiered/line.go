@@ -103,9 +103,6 @@ func (ls *lines) lineFor(w *waiter) *line {
 		}
 	}
 	q := &line{lines: ls, id: id, turn: time.Now()}
-	if ls.byKey == nil {
-		ls.byKey = make(map[local.HeldKey][]*line)
-	}
 	ls.byKey[id] = append(ls.byKey[id], q)
 	ls.nonEmpty.Store(true)
 	return q

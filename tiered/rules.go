@@ -98,7 +98,7 @@ func (l *Limiter) PutInForceFrom(source string, rules ...*Rule) error {
 func (l *Limiter) checkOwn(rules []*Rule) error {
 	byName := make(map[string]*Rule, len(rules))
 	for _, r := range rules {
-		if r == nil || r.limiter != l {
+		if !l.owns(r) {
 			return fmt.Errorf("%w: a rule to put in force is nil, or belongs to another limiter", limit.ErrInvalidRule)
 		}
 		if other := byName[r.name]; other != nil && other != r {

@@ -168,12 +168,11 @@ func (w *waiter) wantsTheSame(other *waiter) bool {
 // takesAtLeast returns the least time from the moment when the first units are free and taken until that
 // many more units have been taken.
 func (r *Rule) takesAtLeast(first, more int64) time.Duration {
-	window := float64(r.limit.Window())
+	windows := float64((first + more - 1) / r.WorstCase()) // no window lets more units through than the worst case
 	if r.algorithm.Same(limit.GCRA()) {
-		return time.Duration(min(float64(more)/float64(r.limit.Quota())*window, float64(limit.MaxWindow)))
+		windows = float64(more) / float64(r.limit.Quota())
 	}
-	windows := (first + more - 1) / r.WorstCase() // no window lets more units through than the worst case
-	return time.Duration(min(float64(windows)*window, float64(limit.MaxWindow)))
+	return time.Duration(min(windows*float64(r.limit.Window()), float64(limit.MaxWindow)))
 }
 
 // AcquireWait is like [Rule.Acquire], but waits until the units are free. Callers in one process that
