@@ -38,19 +38,19 @@ func (q Request) isDryRun() bool { return q.Rule.config.dryRun }
 
 // decideBesideDryRuns is decideTogether if some rules are on a dry run.
 func (l *Limiter) decideBesideDryRuns(ctx context.Context, requests []Request, grants Grants) ([]limit.Decision, error) {
-	real := slices.DeleteFunc(slices.Clone(requests), Request.isDryRun)
-	var realGrants Grants
+	enforced := slices.DeleteFunc(slices.Clone(requests), Request.isDryRun)
+	var enforcedGrants Grants
 	if grants != nil {
-		realGrants = make(Grants, len(real))
+		enforcedGrants = make(Grants, len(enforced))
 	}
 	// Both groups of rules share one deadline (law 7). It is not set on the context itself: its end would
 	// then count as an error of the caller, who has not cancelled anything (law 6).
 	rest := remote.Rest(ctx, time.Now().Add(l.config.deadline))
-	decided, err := l.decideTogether(ctx, real, realGrants)
+	decided, err := l.decideTogether(ctx, enforced, enforcedGrants)
 	if err != nil {
 		return nil, err
 	}
-	granted := len(real) == 0 || decided[0].Allowed
+	granted := len(enforced) == 0 || decided[0].Allowed
 	decisions := make([]limit.Decision, len(requests))
 	var dry errgroup.Group
 	dry.SetLimit(MaxTogether) // they are counted nowhere else
@@ -59,7 +59,7 @@ func (l *Limiter) decideBesideDryRuns(ctx context.Context, requests []Request, g
 		case !q.isDryRun():
 			decisions[i], decided = decided[0], decided[1:]
 			if grants != nil {
-				grants[i], realGrants = realGrants[0], realGrants[1:]
+				grants[i], enforcedGrants = enforcedGrants[0], enforcedGrants[1:]
 			}
 		case !granted:
 			decisions[i] = q.Rule.heldBack(limit.TierLocal)

@@ -85,13 +85,10 @@ const (
 
 // String returns "keep" or "give back".
 func (p UnsettledPolicy) String() string {
-	switch p {
-	case Keep:
-		return "keep"
-	case GiveBack:
-		return "give back"
+	if p > GiveBack {
+		return fmt.Sprintf("UnsettledPolicy(%d)", p)
 	}
-	return fmt.Sprintf("UnsettledPolicy(%d)", p)
+	return [...]string{Keep: "keep", GiveBack: "give back"}[p]
 }
 
 // UnsettledPolicy returns what happens to holds of the rule that end without being settled.
