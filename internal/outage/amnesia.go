@@ -93,16 +93,17 @@ func (m *memory) misses(h remote.Heard) bool {
 	return h.Survived < newest.sequence
 }
 
-// clock returns Redis's time at a moment, in µs, going by the newest heartbeat. It is rather too early than too late:
-// a window that has ended by it has ended in Redis. It is 0 if there was no heartbeat.
-func (m *memory) clock(now int64) int64 {
+// clock returns Redis's time at a moment, in µs, going by the newest heartbeat: a window that has ended by the earliest
+// time has ended in Redis, and one that has not begun by the latest has not begun there. Both are 0 if there was no
+// heartbeat.
+func (m *memory) clock(now int64) (earliest, latest int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if len(m.heartbeats) == 0 {
-		return 0
+		return 0, 0
 	}
 	newest := m.heartbeats[len(m.heartbeats)-1]
-	return newest.clock + (now-newest.answered)/1000
+	return newest.clock + (now-newest.answered)/1000, newest.clock + (now-newest.at)/1000
 }
 
 // lossesSoFar returns how often Redis has lost data.
@@ -132,13 +133,15 @@ func earlier(a, b int64) int64 {
 }
 
 // dataLost begins or continues an incident, because Redis has lost everything that was granted since the
-// given time. The ledger has recorded the loss already. So a caller that sees this shard settle has a
-// key's grants charged again when it uses the key.
-func (s *Shard) dataLost(since int64) {
+// given time. clock is the time that it would be by Redis's clock from before the loss. The ledger has recorded the loss
+// already. So a caller that sees this shard settle has a key's grants charged again when it uses the key.
+func (s *Shard) dataLost(since, clock int64) {
 	l := s.all
 	now := l.Now()
 	l.Counts.DataLosses.Add(1) // first, so that a caller that sees this shard settle finds the loss counted
-	s.settleFromNow(func(e *incident, _ bool) { e.load, e.forgotten = false, max(1, now) })
+	s.settleFromNow(func(e *incident, _ bool) {
+		e.load, e.forgotten, e.clock = false, max(1, now), max(e.clock, clock)
+	})
 	l.DataLost(s)
 	age := "all"
 	if since > 0 {

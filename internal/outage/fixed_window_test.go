@@ -81,3 +81,34 @@ func TestLaw11AFixedWindowIsNotOverBeforeItIsInRedis(t *testing.T) {
 		t.Error("the rule settles, although the day is over")
 	}
 }
+
+// Law 11: the server that takes over without data may have a clock that is behind. What was granted in the window that
+// had begun by the old clock counts until that window is over by the new one. If it counted only until the window
+// begins, Redis, which does not know of it, would grant it a second time.
+func TestLaw11AFixedWindowBeginsTwice(t *testing.T) {
+	const behind = 20 * time.Minute
+	l := newShards(t, 1)
+	s, m := l.first, l.masters[0]
+	r := newRule(t, "r", limit.PerDay(100), limit.FixedWindow())
+	start := time.Date(2026, 3, 2, 0, 0, 0, 0, time.UTC)
+	began := l.Now()
+	heartbeatAt := func(after, clockBehind time.Duration) { // the start of the day by the old clock
+		l.now.Store(began + int64(after))
+		m.heard.Clock = start.Add(after - clockBehind).UnixMicro()
+		l.heartbeat(t, s)
+	}
+	heartbeatAt(time.Minute, 0)
+	s.Learned(request(r, "k", 100), &remote.Reply{Granted: 100})
+	m.heard.Generation = "second"
+	heartbeatAt(10*time.Minute, behind)
+	for _, after := range []time.Duration{behind - time.Second, behind + time.Second, behind + time.Hour, 20 * time.Hour} {
+		heartbeatAt(after, behind)
+		if _, _, ok := s.Reserve(request(r, "k", 1)); !s.Settling(r) || ok {
+			t.Errorf("%v after the start by the old clock: settles %v, has room %v", after, s.Settling(r), ok)
+		}
+	}
+	heartbeatAt(24*time.Hour+behind+time.Second, behind)
+	if s.Settling(r) {
+		t.Error("it settles after the end of the window by the new clock")
+	}
+}

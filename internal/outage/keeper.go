@@ -211,8 +211,9 @@ func (s *Shard) heartbeatOnce(ctx context.Context) (took time.Duration, err erro
 		s.all.Size(heard.Size)
 	}
 	forget := func(since int64) { s.all.Ledger.Forgotten(s.has(), since) }
+	_, clock := s.memory.clock(answered)
 	if remembers, since := s.memory.remembers(heard, sent, answered, forget); !remembers {
-		s.dataLost(since)
+		s.dataLost(since, clock)
 	}
 	if first && (heard.Unsettled > 0 || len(heard.Lost) > 0) {
 		s.settleAnew()

@@ -178,7 +178,9 @@ func (s *Shard) adopt(from *Shard) bool {
 		s.Failed(errInherited)
 		s.Breaker.ForceOpen(errInherited)
 	}
-	s.settleFromNow(func(e *incident, _ bool) { e.forgotten = max(e.forgotten, theirs.forgotten) })
+	s.settleFromNow(func(e *incident, _ bool) {
+		e.forgotten, e.clock = max(e.forgotten, theirs.forgotten), max(e.clock, theirs.clock)
+	})
 	return true
 }
 

@@ -22,7 +22,9 @@ func (s *Shard) isUncounted(r *Rule) bool {
 
 // settles reports whether the rule is still settling in an incident. Under fixed windows, nothing counts that was
 // granted in an earlier window. So a rule per day does not settle for 24 hours after a loss of data, but at most until
-// the day is over. It settles for at least as long as instances that are not back count as members.
+// the day is over. It settles for at least as long as instances that are not back count as members. If the clock has
+// stepped back with the loss, a window may begin in which units were granted by the clock from before. Redis does not
+// know of them, so the rule settles until that window is over, too.
 func (s *Shard) settles(e *incident, r *Rule) bool {
 	now := s.all.Now()
 	if !e.settles(r.Name, r.Limit.Window(), now) {
@@ -31,8 +33,9 @@ func (s *Shard) settles(e *incident, r *Rule) bool {
 	if e.back == 0 || now-e.back < int64(FleetTTL) || !r.Algorithm.Same(limit.FixedWindow()) {
 		return true
 	}
-	clock := s.memory.clock(now)
-	return clock == 0 || clock-r.windowStart(clock) >= (now-e.back)/1000
+	clock, _ := s.memory.clock(now)
+	back := clock - (now-e.back)/1000
+	return clock == 0 || r.windowStart(clock) <= max(back, e.clock)
 }
 
 // Uncounted reports whether there may be grants of the named rule, within the given window, that Redis

@@ -92,6 +92,9 @@ type incident struct {
 	// Times on the limiter's clock: cut is the time of the cut; back is when Redis came back, or 0 if it
 	// is not back; forgotten is when it was noticed that Redis has lost grants, or 0 if it has lost none.
 	cut, back, forgotten int64
+	// clock is the time that it would have been by Redis's clock from before the last loss of data when that was
+	// noticed, in µs. The server that has taken over may have a clock that is behind. 0: no data were lost.
+	clock int64
 	// repaid says that this instance has charged everything that it granted until Redis was back. Units
 	// that it has granted since then, because single decisions missed Redis, are charged like those of a
 	// healthy instance: no other instance waits for them. The reason is that in a large fleet there is

@@ -149,7 +149,7 @@ func TestLaw11RulesThatStoppedSettlingHaveNewShares(t *testing.T) {
 	s.TripEnded(0, nil)
 	l.now.Add(int64(time.Hour))
 	before := s.Outage()
-	s.dataLost(0)
+	s.dataLost(0, 0)
 	if now := s.OutageOf("r", time.Hour); now.Number == hour || now.Number == before.Number || now.Cut != l.Now() || s.Outage().Number != before.Number {
 		t.Errorf("after another loss of memory: %+v, before it %+v", now, before)
 	}
@@ -171,7 +171,7 @@ func TestLaw11TheFleetOfALaterLossCounts(t *testing.T) {
 		l.heartbeat(t, s)
 	}
 	fleet(2)
-	s.dataLost(0)
+	s.dataLost(0, 0)
 	check := func(when string, want int) {
 		t.Helper()
 		for _, window := range []time.Duration{time.Second, time.Minute, 24 * time.Hour} {
