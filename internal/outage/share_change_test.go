@@ -60,3 +60,63 @@ func TestLaw11ALimitBelowTheFleetIsRaisedInAnOutage(t *testing.T) {
 		t.Errorf("%d granted under a limit of 1000, want a fiftieth", got)
 	}
 }
+
+// Law 11: the same holds in the next outage, although Redis has charged in between what Allow let through. Otherwise,
+// each instance that let through that much would have the whole limit as its share.
+func TestLaw11WhatAllowLetThroughRaisesNoLaterShare(t *testing.T) {
+	for name, c := range map[string]struct {
+		through      int64 // beyond the share
+		askedBetween bool
+	}{
+		"some": {20, true}, "some, not asked": {20, false}, "more than the limit": {1000, true}, "more than the limit, not asked": {1000, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newShards(t, 1)
+			s, m := l.first, l.masters[0]
+			r := newRule(t, "r", limit.PerHour(100), limit.SlidingLog())
+			allow := *r
+			allow.Policy = Allow
+			m.heard.Size = 4
+			l.heartbeat(t, s)
+			s.Learned(request(r, "k", 20), &remote.Reply{Granted: 20, Remaining: 80})
+			s.Breaker.ForceOpen(errLost)
+			without(s, request(&allow, "k", 20+c.through), l.Now(), errLost)
+			l.closeBreaker(t, s)
+			for s.Owes() {
+				s.chargeSome()
+			}
+			endNow(s)
+			if c.askedBetween {
+				s.Learned(request(r, "k", 1), &remote.Reply{Remaining: 0}) // others have let through as much
+			}
+			l.now.Add(int64(minute))
+			s.Breaker.ForceOpen(errLost)
+			l.grantsOf(r, "k", 1) // fixes the share
+			l.now.Add(int64(2 * r.Limit.Window()))
+			if got := l.grantsOf(r, "k", 1000); got != 40 {
+				t.Errorf("%d granted in a later window, want the share of 40", got)
+			}
+		})
+	}
+}
+
+// Law 11: once an answer comes after what was let through has left the window, shares are made of answers again.
+func TestLaw11SharesFollowTrafficAfterAllow(t *testing.T) {
+	l := newShards(t, 1)
+	s, m := l.first, l.masters[0]
+	r := newRule(t, "r", limit.PerHour(100), limit.SlidingLog())
+	allow := *r
+	allow.Policy = Allow
+	m.heard.Size = 4
+	l.heartbeat(t, s)
+	s.Breaker.ForceOpen(errLost)
+	without(s, request(&allow, "k", 60), l.Now(), errLost)
+	l.closeBreaker(t, s)
+	endNow(s)
+	l.now.Add(int64(2 * r.Limit.Window()))
+	s.Learned(request(r, "k", 60), &remote.Reply{Granted: 60, Remaining: 40})
+	s.Breaker.ForceOpen(errLost)
+	if got := l.grantsOf(r, "k", 1000); got != 10 {
+		t.Errorf("%d granted beside the 60, want a quarter of the 40 that were free", got)
+	}
+}

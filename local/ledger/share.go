@@ -43,8 +43,8 @@ type Known struct {
 //
 //	own + (limit - used)/fleet * (1 - age/window)
 //	limit/fleet                                     if the key is not known
-//	own, or the share of the outage before but at
-//	most limit/fleet, whichever is larger           if nothing was learned since
+//	own, or limit/fleet, whichever is larger, but at
+//	most the share of the outage before             if nothing was learned since
 //
 // The own grants of all instances add up to at most the limit, and used is no less than own. So whatever
 // the age, the shares add up to at most limit + limit - limit/fleet. The share is fixed at the key's
@@ -66,6 +66,7 @@ func (l *Ledger[O]) Learn(a *Account[O], now int64, k Known) (forgotten bool) {
 	r := &set.records[i]
 	idle := r.expires <= now // no grants for a window
 	newest := r.advance(subWindow(a.Window), now)
+	exceeds := r.exceeds(newest, a.Window, a.Quota, now)
 	if k.Granted > 0 {
 		r.add(newest, k.Granted)
 	}
@@ -76,12 +77,21 @@ func (l *Ledger[O]) Learn(a *Account[O], now int64, k Known) (forgotten bool) {
 	if sure := r.certain(newest); k.Sliding && used < sure {
 		return used < sure/2
 	}
-	r.learn(a.Window, now, idle, k)
+	if !exceeds {
+		r.learn(a.Window, now, idle, k)
+	}
 	l.owe(set, i, arrears{}) // Redis knows what the key has used
 	return false
 }
 
 const wholePart = 1<<16 - 1
+
+// exceeds reports whether more than the share of the last outage was granted in it, and still counts: another call
+// site, or the rule itself before it was changed, let everything through. These units must not raise the share of a
+// next outage, so the share is kept until they have left the window.
+func (r *record) exceeds(newest int64, window time.Duration, quota, now int64) bool {
+	return r.frozen && r.at != 0 && r.used(newest, subWindow(window), now) > shareOf(r.part, quota)
+}
 
 // learn records the free part of the limit from a reply. idle says that there were no grants for a
 // window.
@@ -133,7 +143,7 @@ func (r *record) shareAt(o Outage, window time.Duration, quota, at int64) int64 
 	case own == 0 || r.frozen && r.at == 0:
 		return max(1, quota/fleet) // Redis has said nothing about the key yet
 	case r.frozen:
-		return max(own, min(shareOf(r.part, quota), quota/fleet))
+		return min(shareOf(r.part, quota), max(own, quota/fleet))
 	}
 	free := float64(r.part) / wholePart * float64(quota) / float64(fleet) * r.fresh(window, at)
 	return min(quota, own+int64(free+0.5))
