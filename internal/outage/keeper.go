@@ -190,7 +190,7 @@ func (s *Shard) probe() {
 // keys.
 func (s *Shard) heartbeatOnce(ctx context.Context) (took time.Duration, err error) {
 	owes, sent, first := s.owesNow(), s.all.Now(), !s.fleet.Heard()
-	unsettled := owes && s.isUnsettled()
+	unsettled := owes && s.isUnsettled() || s.awaitsMembers()
 	// Losses are read last. So when an instance reports that it has no debts, it has also reported its
 	// losses.
 	lost := s.lostRules()

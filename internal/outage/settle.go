@@ -156,6 +156,14 @@ func (s *Shard) isUnsettled() bool {
 	return e != nil && (!e.repaid || s.mayLackGrants(e)) && !s.isOver(e)
 }
 
+// awaitsMembers reports whether instances from before the cut may still come back with grants that Redis does not know
+// of. An instance that starts meanwhile cannot know that any are missing. So until all are back, this one also reports
+// that it has not settled, and the new one settles (law 11).
+func (s *Shard) awaitsMembers() bool {
+	e := s.uncharged()
+	return e != nil && e.back != 0 && s.all.Now()-e.back < int64(FleetTTL) && s.fleet.Size() < s.fleetBefore(e) && !s.isOver(e)
+}
+
 // isOver reports whether everything that was granted before Redis was back has left the windows of all
 // rules.
 func (s *Shard) isOver(e *incident) bool {

@@ -397,3 +397,37 @@ func TestHeartbeatsThatFail(t *testing.T) {
 		t.Errorf("%v: %v", s.State(), err)
 	}
 }
+
+// Law 11: while instances from before the cut are not back, an instance reports that it has not settled, even if it has
+// charged everything. Otherwise Redis alone would decide for an instance that starts meanwhile, and grant what the
+// others have granted without it.
+func TestLaw11WhoStartsBeforeAllAreBackSettles(t *testing.T) {
+	for name, end := range map[string]func(l *testShards, m *master){
+		"all are back":               func(_ *testShards, m *master) { m.heard.Size = 4 },
+		"they count no more":         func(l *testShards, _ *master) { l.now.Add(int64(FleetTTL)) },
+		"the longest window is over": func(l *testShards, _ *master) { l.longest.Store(1) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newShards(t, 1)
+			s, m := l.first, l.masters[0]
+			m.heard.Size = 4
+			if l.heartbeat(t, s); m.owed {
+				t.Fatal("it has not settled before the outage")
+			}
+			s.Breaker.ForceOpen(errLost)
+			m.heard.Size = 2
+			l.closeBreaker(t, s)
+			l.now.Add(int64(settleAtLeast))
+			for range 2 {
+				if l.heartbeat(t, s); s.Owes() || !m.owed || s.State() != Settling {
+					t.Fatalf("two of four are back: owes %v, reports so %v, %v", s.Owes(), m.owed, s.State())
+				}
+			}
+			end(l, m)
+			l.heartbeat(t, s) // learns it
+			if l.heartbeat(t, s); m.owed || s.State() != Healthy {
+				t.Errorf("reports that it has not settled %v, %v", m.owed, s.State())
+			}
+		})
+	}
+}
