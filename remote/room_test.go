@@ -90,6 +90,22 @@ func TestLaw6FewAreTurnedAwayAtOnce(t *testing.T) {
 	if turnedAway < 100_000 || turnedAway > 101_000 {
 		t.Errorf("%d of a million calls in a second were turned away, want 100,000 and 500 at the start", turnedAway)
 	}
+	synctest.Test(t, func(t *testing.T) { // all calls come at the same time
+		b := NewBatcher(nil, Options{Deadline: time.Minute, InFlight: 1, Queue: 10 * turnAwayAtOnce}, Hooks{})
+		rule := newRule(t, limit.PerHour(10), limit.GCRA())
+		b.inFlight = 1 // no trip starts
+		b.room.took, b.room.calls, b.room.full = 6e7, 1, localTime()
+		turnedAway := 0
+		for range 2 * turnAwayAtOnce {
+			if _, _, err := b.enqueue(waitingCall(rule, 60_000*ms)); errors.Is(err, ErrNoRoom) {
+				turnedAway++
+			}
+		}
+		if turnedAway != turnAwayAtOnce || b.queue.len() != turnAwayAtOnce {
+			t.Errorf("%d calls were turned away, and %d wait although there is no room, want %d each", turnedAway, b.queue.len(), turnAwayAtOnce)
+		}
+		b.Close()
+	})
 }
 
 // A caller can learn that its call would be turned away at once before it reserves anything for the call. Once
