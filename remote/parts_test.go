@@ -67,4 +67,17 @@ func TestPartsOfATripHaveNoAnswer(t *testing.T) {
 	if _, err := b.DecideAll(t.Context(), entries, b.opt.Deadline); !MayHaveRun(err) {
 		t.Errorf("one part was refused, the other not answered: %v", err)
 	}
+
+	// If a third slot was answered, the breaker is told what says most about Redis, in whichever order the errors come.
+	entries = append(entries, Entry{Key: newKeyspace(t, "tl").fleetKeyIn(2) + prefix, Rule: rule, Cost: 1})
+	for _, unserved := range []int{0, 1} {
+		errs = map[int]error{unserved: refusal("CLUSTERDOWN Hash slot not served"), 1 - unserved: os.ErrDeadlineExceeded}
+		_, before := trips.trips()
+		if _, err := b.DecideAll(t.Context(), entries, b.opt.Deadline); err != nil {
+			t.Fatal(err)
+		}
+		if _, failed := trips.trips(); len(failed) != len(before)+1 || !errors.Is(failed[len(before)], ErrNoAnswer) {
+			t.Errorf("slot %d has no master, and the other was not answered: the breaker was told of %v", unserved, failed[len(before):])
+		}
+	}
 }
