@@ -3,6 +3,7 @@ package remote
 import (
 	"context"
 	"slices"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -109,7 +110,7 @@ func TestTheOnlyProcessOfAFleetMakesASecondTripSooner(t *testing.T) {
 		what     string
 		alone    bool
 		inFlight int
-		entries  int // in the trip in flight; 0 while it is being loaded
+		entries  int // in the trip in flight; 0 while it is being loaded, -1 before that
 		waiting  int
 		last     cargo
 		may      bool
@@ -120,6 +121,7 @@ func TestTheOnlyProcessOfAFleetMakesASecondTripSooner(t *testing.T) {
 		{"fewer than in flight", true, 1, fullAlone + 4, fullAlone + 3, same, false, (3*fullAlone + 10) / 2},
 		{"as many as in flight", true, 1, fullAlone + 4, fullAlone + 4, same, true, (3*fullAlone + 12) / 2},
 		{"the trip takes all who wait", true, 1, 0, fullAlone, same, false, fullAlone},
+		{"the trip waits for all who were answered", true, 1, -1, fullAlone, same, false, fullAlone},
 		{"a third one", true, 2, fullAlone, fullAlone, same, false, 3 * fullAlone / 2},
 		{"calls of few keys", true, 1, 1, fullBatch, cargo{calls: fullBatch, unmerged: fullBatch, sent: 1}, false, fullBatch},
 		{"not known how many keys", true, 1, 1, fullAlone, cargo{calls: 1, unmerged: 1, sent: 1}, false, fullAlone},
@@ -135,8 +137,10 @@ func TestTheOnlyProcessOfAFleetMakesASecondTripSooner(t *testing.T) {
 		}
 		b.mu.Lock()
 		b.alone = c.alone
-		flying := &trip{flight: flight{entries: c.entries}}
-		b.queue, b.inFlight, b.trips, b.last = queueOf(calls...), c.inFlight, []*trip{flying}, c.last
+		b.queue, b.inFlight, b.trips, b.last = queueOf(calls...), c.inFlight, nil, c.last
+		if c.entries >= 0 {
+			b.trips = []*trip{{flight: flight{entries: c.entries}}}
+		}
 		if may, share := b.mayStart(), b.entriesPerTrip(2*c.waiting); may != c.may || share != c.share {
 			t.Errorf("%s: another trip may start: %v, and carries up to %d; want %v, %d", c.what, may, share, c.may, c.share)
 		}
@@ -262,6 +266,63 @@ func TestCallersAreFewAfterASecond(t *testing.T) {
 		}
 		b.Close()
 	})
+}
+
+// Of the callers that wait and may lead, the one that came last leads the next trip. If none may, a separate goroutine
+// does.
+func TestWhoCameLastLeads(t *testing.T) {
+	b, _ := newBatcher(t, redistest.Shared(t).Client(t))
+	rule := newRule(t, limit.PerHour(10), limit.GCRA())
+	for _, c := range []struct {
+		mayLead [3]bool
+		leads   int // -1: none of them
+	}{
+		{[3]bool{true, true, true}, 2}, {[3]bool{true, true, false}, 1}, {[3]bool{true, false, false}, 0}, {[3]bool{}, -1},
+	} {
+		var calls []*call
+		for _, may := range c.mayLead {
+			one := waitingCall(rule, 10_000*ms)
+			one.mayLead = may
+			calls = append(calls, one)
+		}
+		b.mu.Lock()
+		b.queue = queueOf(calls...)
+		b.startNext()
+		for i, one := range calls {
+			if one.elected != (i == c.leads) {
+				t.Errorf("%v: caller %d leads: %v", c.mayLead, i, one.elected)
+			}
+		}
+		b.mu.Unlock()
+		var callers sync.WaitGroup
+		for _, one := range calls {
+			callers.Go(func() {
+				if err := b.await(one); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		callers.Wait()
+		awaitState(t, b, 0, 0)
+	}
+}
+
+// A caller that leads at once waits for other callers only if the last trip carried several.
+func TestASingleCallerWaitsForNoOthers(t *testing.T) {
+	rule := newRule(t, limit.PerHour(10), limit.GCRA())
+	for calls, waits := range map[int]bool{0: false, 1: false, 2: true} {
+		b, _ := newBatcher(t, redistest.Shared(t).Client(t))
+		b.last = cargo{calls: calls, unmerged: calls, sent: calls}
+		c := waitingCall(rule, 10_000*ms)
+		lead, others, err := b.enqueue(c)
+		if !lead || others != waits || err != nil {
+			t.Errorf("after a trip of %d: it leads %v, and waits for others %v, %v", calls, lead, others, err)
+		}
+		b.lead(c, others)
+		if <-c.done; c.err != nil {
+			t.Error(c.err)
+		}
+	}
 }
 
 // A caller with little time left does not make the trip itself, because the other calls on the trip would have no
