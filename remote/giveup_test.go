@@ -230,6 +230,10 @@ func TestGoroutinesLeftBehindAreBounded(t *testing.T) {
 		if b.stuck != tc.stuckAfter || b.inFlight != tc.inFlight {
 			t.Errorf("with %d left behind before: now %d, and %d in flight, want %+v", tc.stuck, b.stuck, b.inFlight, tc)
 		}
+		if !b.failed || !b.slow {
+			t.Errorf("a trip that was given up counts as failed: %v, Redis as slow: %v", b.failed, b.slow)
+		}
+		b.failed, b.slow = false, false
 		b.mu.Unlock()
 		if b.endTrip(one) {
 			t.Error("a trip that was given up lands")
