@@ -70,6 +70,22 @@ func TestLaw7LargeGroupsDelayOthersByATrip(t *testing.T) {
 	b.inFlight = 0
 }
 
+// A call is large from largeGroup entries or largeWork units of work on.
+func TestLargeCalls(t *testing.T) {
+	rule := newRule(t, limit.PerHour(10), limit.GCRA())
+	for _, c := range []struct {
+		entries int
+		work    int64
+		large   bool
+	}{{largeGroup - 1, largeWork - 1, false}, {largeGroup, 1, true}, {2, largeWork, true}} {
+		one := waitingGroup(rule, c.entries)
+		one.work = c.work
+		if one.isLarge() != c.large {
+			t.Errorf("a call of %d entries with %d units of work is large: %v", c.entries, c.work, !c.large)
+		}
+	}
+}
+
 // Law 7: whether there is room depends on the number of waiting entries, not on the number of calls. So groups take
 // no more room from other calls than they need.
 func TestLaw7RoomIsCountedInEntries(t *testing.T) {

@@ -42,6 +42,9 @@ func TestLaw7RoomFollowsTheRateOfAnswers(t *testing.T) {
 		r.ended(now, 4000, 200, true, deadline)
 	}
 	room(4000, "in 40 ms at 100 a millisecond")
+	r.ended(now-40_000, 4000, 20, true, deadline)
+	r.last = now
+	room(4000, "although a trip that ended earlier was recorded last")
 	for range 20 { // Redis is ten times as slow
 		now += 20_000
 		r.ended(now, 20_000, 200, true, deadline)
