@@ -51,6 +51,54 @@ func TestOneCallGoesAheadAfterAFailure(t *testing.T) {
 	}
 }
 
+// After a failure, a large call goes ahead even if the last trip carried one, too. Other calls would go first otherwise.
+// A single call does not count as one of several.
+func TestWhoGoesAheadAfterAFailure(t *testing.T) {
+	b, _ := newBatcher(t, redistest.Shared(t).Client(t))
+	rule := newRule(t, limit.PerHour(10), limit.GCRA())
+	small, large := waitingCall(rule, 1000*ms), waitingGroup(rule, largeGroup)
+	for _, c := range []struct {
+		calls []*call
+		sent  int
+		alone bool
+	}{{[]*call{small, large}, 1, true}, {[]*call{waitingCall(rule, 1000*ms)}, 1, false}, {nil, 0, false}} {
+		b.mu.Lock()
+		b.queue, b.failed, b.inFlight, b.slow, b.last = queueOf(c.calls...), true, 1, true, cargo{large: true}
+		b.mu.Unlock()
+		trip := b.load(nil, localTime())
+		if len(trip.calls) != c.sent || trip.alone != c.alone || c.alone && trip.calls[0] != large {
+			t.Errorf("of %d calls, %d are sent; one of several: %v", len(c.calls), len(trip.calls), trip.alone)
+		}
+		b.mu.Lock()
+		b.remove(trip)
+		b.queue, b.failed, b.inFlight, b.slow, b.last = queue{}, false, 0, false, cargo{}
+		b.mu.Unlock()
+	}
+}
+
+// A trip whose calls have all ended before it was sent is not in flight, and not full.
+func TestATripWithoutCallsIsNotInFlight(t *testing.T) {
+	b, _ := newBatcher(t, redistest.Shared(t).Client(t))
+	rule := newRule(t, limit.PerHour(10), limit.GCRA())
+	for _, waiting := range []int{0, 1, 2} {
+		b.mu.Lock()
+		b.inFlight = 1
+		for range waiting {
+			c := waitingCall(rule, 1000*ms)
+			c.claim()
+			b.queue.add(c)
+		}
+		b.mu.Unlock()
+		trip := b.load(nil, localTime())
+		if len(trip.calls) != 0 || len(b.trips) != 0 || trip.full {
+			t.Errorf("%d calls that have ended: %d are sent, %d trips are in flight, the trip is full: %v", waiting, len(trip.calls), len(b.trips), trip.full)
+		}
+		b.mu.Lock()
+		b.inFlight, b.trips = 0, nil
+		b.mu.Unlock()
+	}
+}
+
 // No further trip starts while one has been in flight for long. There are two exceptions: this process itself
 // delays trips by as much, so that Redis may have answered long ago; or Redis is that far away.
 func TestFurtherTripsWaitForRedisNotForThisProcess(t *testing.T) {
@@ -123,6 +171,7 @@ func TestTheOnlyProcessOfAFleetMakesASecondTripSooner(t *testing.T) {
 		{"the trip takes all who wait", true, 1, 0, fullAlone, same, false, fullAlone},
 		{"the trip waits for all who were answered", true, 1, -1, fullAlone, same, false, fullAlone},
 		{"a third one", true, 2, fullAlone, fullAlone, same, false, 3 * fullAlone / 2},
+		{"more than a trip carries", true, 1, fullAlone, 200, same, true, 128},
 		{"calls of few keys", true, 1, 1, fullBatch, cargo{calls: fullBatch, unmerged: fullBatch, sent: 1}, false, fullBatch},
 		{"not known how many keys", true, 1, 1, fullAlone, cargo{calls: 1, unmerged: 1, sent: 1}, false, fullAlone},
 		{"calls of several entries", true, 1, fullAlone, fullAlone, cargo{calls: 1, unmerged: fullAlone, sent: fullAlone}, true, 3 * fullAlone / 2},
@@ -144,6 +193,11 @@ func TestTheOnlyProcessOfAFleetMakesASecondTripSooner(t *testing.T) {
 		if may, share := b.mayStart(), b.entriesPerTrip(2*c.waiting); may != c.may || share != c.share {
 			t.Errorf("%s: another trip may start: %v, and carries up to %d; want %v, %d", c.what, may, share, c.may, c.share)
 		}
+		b.slow = true
+		if may, share := b.mayStart(), b.entriesPerTrip(2*c.waiting); may || share != b.opt.MaxBatch {
+			t.Errorf("%s, and Redis is slow: another trip may start: %v, and carries up to %d", c.what, may, share)
+		}
+		b.slow = false
 		b.queue, b.inFlight, b.trips = queue{}, 0, nil
 		b.mu.Unlock()
 	}
@@ -307,6 +361,31 @@ func TestWhoCameLastLeads(t *testing.T) {
 	}
 }
 
+// Once a trip is loaded, another starts for the calls that it left behind, if they are worth one.
+func TestCallsThatAreLeftBehindGetATripAtOnce(t *testing.T) {
+	b, _ := newBatcher(t, redistest.Shared(t).Client(t))
+	rule := newRule(t, limit.PerHour(10), limit.GCRA())
+	var calls []*call
+	for range 2 * fullBatch {
+		calls = append(calls, waitingCall(rule, 10_000*ms))
+	}
+	b.mu.Lock()
+	b.queue, b.inFlight, b.last = queueOf(calls...), 1, cargo{calls: 1, unmerged: 1, sent: 1}
+	b.mu.Unlock()
+	loaded := b.load(nil, localTime())
+	last := calls[len(calls)-1]
+	if len(loaded.calls) != fullBatch || b.inFlight != 2 || !last.elected {
+		t.Fatalf("a trip carries %d of %d calls, and with it %d are in flight", len(loaded.calls), len(calls), b.inFlight)
+	}
+	if err := b.await(last); err != nil {
+		t.Error(err)
+	}
+	b.mu.Lock()
+	b.remove(loaded)
+	b.inFlight = 0
+	b.mu.Unlock()
+}
+
 // A caller that leads at once waits for other callers only if the last trip carried several.
 func TestASingleCallerWaitsForNoOthers(t *testing.T) {
 	rule := newRule(t, limit.PerHour(10), limit.GCRA())
@@ -330,14 +409,17 @@ func TestASingleCallerWaitsForNoOthers(t *testing.T) {
 func TestLeadersHaveTime(t *testing.T) {
 	b, _ := newBatcher(t, redistest.Shared(t).Client(t)) // 10 s
 	rule := newRule(t, limit.PerHour(10), limit.GCRA())
-	for left, leads := range map[int64]bool{9000 * ms: true, 4000 * ms: false} {
+	key := redistest.Prefix() + "k"
+	for i, left := range []int64{9000 * ms, 4000 * ms, 9000 * ms, 4000 * ms} { // the trip is used again
 		c := waitingCall(rule, left)
+		c.entry.Key = key
 		if lead, _, err := b.enqueue(c); !lead || err != nil {
 			t.Fatalf("it does not lead: %v", err)
 		}
 		b.lead(c, false)
-		if <-c.done; c.err != nil || c.mayLead != leads {
-			t.Errorf("%d ms left: led %v, error %v", left/ms, c.mayLead, c.err)
+		if <-c.done; c.err != nil || c.mayLead != (left == 9000*ms) || c.replies[0].Remaining != int64(9-i) {
+			t.Errorf("%d ms left: led %v, error %v, %+v; want one charge for each call", left/ms, c.mayLead, c.err, c.replies)
 		}
+		awaitState(t, b, 0, 0)
 	}
 }

@@ -194,3 +194,17 @@ func TestLaw4RedirectedEntriesAreNotLate(t *testing.T) {
 		}
 	}
 }
+
+// A command that is still redirected after the Cluster's client has followed redirections is about a slot that moves.
+func TestRedirectLoopsAreMarked(t *testing.T) {
+	for text, loops := range map[string]bool{"MOVED 1 127.0.0.1:1": true, "ASK 1 127.0.0.1:1": true, "LOADING": false, "": false} {
+		cmd := redis.NewCmd(t.Context())
+		if text != "" {
+			cmd.SetErr(refusal(text))
+		}
+		markRedirectLoop(cmd)
+		if err := cmd.Err(); IsMoving(err) != loops || (err == nil) != (text == "") {
+			t.Errorf("%q becomes %v", text, err)
+		}
+	}
+}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/tierlimit/tierlimit/internal/redistest"
 	"github.com/tierlimit/tierlimit/limit"
 )
 
@@ -42,6 +43,64 @@ func TestTimeoutsThatAreNotRediss(t *testing.T) {
 			t.Errorf("%v after %d µs, an answer %v ago: %v", c.err, c.took, c.lastAnswer, got)
 		}
 	}
+}
+
+// A trip that ended tells the next ones what it carried and whether Redis failed, and the breaker and the metrics of a
+// failure. That a node does not decide a slot is no failure of Redis, since it has answered.
+func TestWhatATripTells(t *testing.T) {
+	for _, c := range []struct {
+		err    error
+		failed bool
+	}{
+		{nil, false}, {ErrNoAnswer, true}, {refusal("LOADING"), true},
+		{refusal("CLUSTERDOWN Hash slot not served"), false}, {refusal("TRYAGAIN"), false}, {errRedirectLoop, false},
+	} {
+		const took = 3 * ms
+		hooked, told := errors.New("nothing"), errors.New("nothing")
+		b := NewBatcher(nil, Options{Deadline: time.Second}, Hooks{Trip: func(callers int, of time.Duration, err error) {
+			if hooked = err; callers != 2 || of != microseconds(took) {
+				t.Errorf("a trip with %d callers took %v", callers, of)
+			}
+		}})
+		one := &trip{calls: make([]*call, 2), cargo: cargo{calls: 2, unmerged: 4, sent: 3}, flight: flight{done: func(err error) { told = err }}}
+		b.tripEnded(one, localTime(), took, took, c.err)
+		if b.failed != c.failed || (hooked != nil) != c.failed || (told != nil) != c.failed || b.last != one.cargo {
+			t.Errorf("%v: failed: %v, the breaker was told of %v, the metrics of %v; the last trip: %+v", c.err, b.failed, told, hooked, b.last)
+		}
+		b.Close()
+	}
+}
+
+// If no trip may be made now, the waiting calls end with the reason, and later calls make trips as before.
+func TestATripThatMayNotBegin(t *testing.T) {
+	redistest.InBubble(t, func(t *testing.T, bubble *redistest.Bubble) {
+		refused, took := errors.New("refused"), time.Duration(-1)
+		var begins error
+		opt := Options{Deadline: time.Second, MaxBatch: 128, MaxWork: 100_000, InFlight: 1, Queue: 10}
+		b := NewBatcher(NewScript(bubble.Client(t)), opt, Hooks{
+			Begin: func() (func(error), error) { return func(error) {}, begins },
+			Trip:  func(_ int, of time.Duration, _ error) { took = of },
+		})
+		rule := newRule(t, limit.PerHour(10), limit.GCRA())
+		mustDecide(t, b, Entry{Key: "k", Rule: rule, Cost: 1})
+		for range 3 {
+			begins, took = refused, -1
+			if _, err := b.Decide(t.Context(), Entry{Key: "k", Rule: rule, Cost: 1}); err != refused || took != -1 {
+				t.Errorf("it ends with %v, and a trip took %v", err, took)
+			}
+			awaitState(t, b, 0, 0)
+			if len(b.trips) != 0 {
+				t.Error("the trip is in flight")
+			}
+			begins = nil
+			bubble.Late.Store(int64(10 * time.Millisecond))
+			if mustDecide(t, b, Entry{Key: "k", Rule: rule, Cost: 1}); took < 10*time.Millisecond || took > opt.Deadline {
+				t.Errorf("a trip to a Redis that takes 10 ms took %v", took)
+			}
+			awaitState(t, b, 0, 0)
+		}
+		b.Close()
+	})
 }
 
 // Law 3: if only some of a call's independent entries have expired, these fail alone. If the call were sent once
