@@ -259,6 +259,27 @@ func TestLaw7TheNewestGoFirstWhenNotAllCanBeServed(t *testing.T) {
 	}
 }
 
+// The newest calls are sent first also if a call has waited for so long that its trip would not end in time.
+func TestTheNewestGoFirstIfTheirTripIsSlow(t *testing.T) {
+	b, _ := newBatcher(t, redistest.Shared(t).Client(t), deadline(time.Minute))
+	rule := newRule(t, limit.PerHour(10), limit.GCRA())
+	for waited, newest := range map[int64]bool{25_000 * ms: false, 35_000 * ms: true} {
+		first, last := waitingCall(rule, 60_000*ms), waitingCall(rule, 60_000*ms)
+		first.began -= waited
+		b.mu.Lock()
+		b.took.next, b.inFlight, b.queue = 30_000*ms, 1, queueOf(first, last)
+		b.mu.Unlock()
+		trip := b.load(nil, localTime())
+		if len(trip.calls) != 2 || (trip.calls[0] == last) != newest {
+			t.Errorf("trips take 30 s of 60, and a call has waited for %d s: the newest of %d calls goes first: %v", waited/(1000*ms), len(trip.calls), !newest)
+		}
+		b.mu.Lock()
+		b.remove(trip)
+		b.took.next, b.inFlight = 0, 0
+		b.mu.Unlock()
+	}
+}
+
 // Law 7: the next trip is expected to take as long as the shorter of the last two, since one may be slow by chance, and
 // as long as the longer one if Redis was slow both times and half as many calls were turned away as the trip carried.
 func TestLaw7TheNextTripTakesAsLongAsTheLastTwo(t *testing.T) {
