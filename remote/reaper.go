@@ -36,7 +36,7 @@ func (b *Batcher) setReaper(at int64) {
 		return
 	}
 	b.reapAt = max(at, b.reaped+reapEvery.Microseconds())
-	b.reaper.Reset(microseconds(max(0, b.reapAt-localTime())))
+	b.reaper.Reset(microseconds(b.reapAt - localTime()))
 }
 
 // reap runs in its own goroutine, when the timer fires.

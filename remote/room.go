@@ -80,9 +80,6 @@ func (b *Batcher) TurnsAway() bool {
 // under way, are answered at the rate of the last ones. The lock is held.
 func (b *Batcher) hasRoom(now int64) bool {
 	most := b.room.capacity(now, b.opt.Deadline.Microseconds())
-	if most == math.MaxInt {
-		return true
-	}
 	before := b.queue.entries
 	for _, t := range b.trips {
 		before += t.unmerged

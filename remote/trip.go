@@ -64,7 +64,7 @@ func (b *Batcher) load(leader *call, now int64) *trip {
 	}
 	taken := b.queue.take(t.calls)
 	t.calls = taken.calls
-	passLarge := b.last.large && taken.large > 0 && taken.large < taken.len()
+	passLarge := b.last.large && taken.large < taken.len()
 	t.flight = flight{leader: leader}
 	most, calls := b.entriesPerTrip(taken.entries), len(t.calls)
 	if calls > 0 {
@@ -88,7 +88,7 @@ func (b *Batcher) load(leader *call, now int64) *trip {
 	}
 	t.left = queue{calls: t.left.calls[:0], entries: taken.entries, large: taken.large}
 	carried := b.addCalls(t, t.calls[:calls], now, most, passLarge && !t.alone)
-	if carried == len(t.calls) && carried > 0 {
+	if carried == len(t.calls) {
 		return t
 	}
 	t.left.calls = append(t.left.calls, t.calls[calls:]...)
