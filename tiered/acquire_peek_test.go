@@ -1,7 +1,10 @@
 package tiered
 
 import (
+	"context"
+	"errors"
 	"testing"
+	"time"
 
 	"github.com/tierlimit/tierlimit/internal/redistest"
 	"github.com/tierlimit/tierlimit/limit"
@@ -38,4 +41,23 @@ func TestPeekOfSlotsInAnOutage(t *testing.T) {
 			t.Errorf("%v: %d were acquired, want %d", policy, acquired, want)
 		}
 	}
+}
+
+// A Peek at slots whose context ends before Redis answers ends with the context's error. No outage policy decides it.
+func TestPeekOfSlotsInAHurry(t *testing.T) {
+	redistest.InBubble(t, func(t *testing.T, bubble *redistest.Bubble) {
+		l := newLimiterOn(t, bubble.Client(t), redistest.Prefix(), Deadline(time.Second))
+		r := newRule(t, l, "jobs", limit.Concurrent(3))
+		mustPeek(t, r, "k")
+		bubble.Late.Store(int64(200 * time.Millisecond))
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+		defer cancel()
+		if d, err := r.Peek(ctx, "k", 1); !errors.Is(err, context.DeadlineExceeded) || d != (limit.Decision{}) {
+			t.Errorf("%+v, %v", d, err)
+		}
+		bubble.Late.Store(0)
+		if d := mustPeek(t, r, "k"); d.Tier != limit.TierRedis || l.State() != Healthy {
+			t.Errorf("afterwards: %+v, %v", d, l.State())
+		}
+	})
 }
