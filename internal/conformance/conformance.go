@@ -51,6 +51,7 @@ func Test(t *testing.T, backend Backend) {
 	t.Run("slots", func(t *testing.T) { rapid.Check(t, s.slots) })
 	t.Run("mixed groups", func(t *testing.T) { rapid.Check(t, s.mixedGroups) })
 	t.Run("plain", func(t *testing.T) { rapid.Check(t, s.plain) })
+	t.Run("alternating", func(t *testing.T) { rapid.Check(t, s.alternating) })
 }
 
 type suite struct {
