@@ -338,7 +338,7 @@ make[SLIDING_LOG] = function()
     local slot = (head + count) % capacity
     head, count = (head + left) % capacity, count - left
     if count + cost > rule.quota then
-      return may_deny and (is_short or is_whole(key, size)) and plain_denial(left, count, rule, cost)
+      return may_deny and cost <= rule.quota and (is_short or is_whole(key, size)) and plain_denial(left, count, rule, cost)
     elseif count + cost > capacity then
       if not is_short then
         return
