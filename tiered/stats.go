@@ -11,8 +11,9 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// Stats has a limiter's counters since it was made, and its state. Counters never decrease. They are read
-// one after another while decisions are made, so they may differ by the decisions made in between.
+// Stats has a limiter's counters since it was made, and its state. Counters never decrease, except those of
+// a rule that comes back; see Rules. They are read one after another while decisions are made, so they may differ
+// by the decisions made in between.
 //
 // Package promlimit exports all of Stats to Prometheus, and module otellimit to OpenTelemetry.
 type Stats struct {
@@ -31,7 +32,9 @@ type Stats struct {
 
 	// Rules is sorted by name. All rules of one name are counted together; see [Rule.WithLimit]. A name is left
 	// out once no rule of it is in force, and the program uses none: some time after the garbage collector has
-	// found that.
+	// found that. If a rule of the name is made again, its counters start from 0. If several readers call Stats,
+	// the call that leaves the name out may be another reader's. Then a reader sees smaller counters than before,
+	// without having missed the name.
 	Rules []RuleStats
 	// Sources has the files, or other sources, that rules were loaded from, sorted by name; see
 	// [Limiter.SourceLoaded]. It is nil if there are none.
