@@ -297,7 +297,8 @@ make[SLIDING_LOG] = function()
     return front
   end
 
-  -- Answers a request that does not fit. "left" units of the current ring have left the window, and "counted" count.
+  -- Answers a request of no more than the limit that does not fit, so some units count: "counted" of the current ring do,
+  -- and "left" have left the window.
   local function plain_denial(left, counted, rule, cost)
     local since, free = clock - rule.window, rule.quota - counted
     local wait = math.max(0, ring.stamp(p, left + cost - free - 1) - since)

@@ -15,25 +15,31 @@ func (l *testShards) grantsOf(r *Rule, key remote.UserKey, most int) (granted in
 	return granted
 }
 
+// newFourWithAllow returns an instance of a fleet of four, a rule of 100 units an hour, and the same rule under the policy
+// Allow.
+func newFourWithAllow(t *testing.T) (l *testShards, s *Shard, r, allow *Rule) {
+	t.Helper()
+	l = newShards(t, 1)
+	r, allow = newRule(t, "r", limit.PerHour(100), limit.SlidingLog()), newRule(t, "r", limit.PerHour(100), limit.SlidingLog())
+	allow.Policy = Allow
+	l.masters[0].heard.Size = 4
+	l.heartbeat(t, l.first)
+	return l, l.first, r, allow
+}
+
 // Law 11: what other call sites let through under the policy Allow in an outage, or the rule itself before its policy
 // was changed, does not raise the share.
 func TestLaw11WhatAllowLetsThroughRaisesNoShare(t *testing.T) {
 	for name, known := range map[string]bool{"known to Redis": true, "new": false} {
 		t.Run(name, func(t *testing.T) {
-			l := newShards(t, 1)
-			s, m := l.first, l.masters[0]
-			r := newRule(t, "r", limit.PerHour(100), limit.SlidingLog())
-			allow := *r
-			allow.Policy = Allow
-			m.heard.Size = 4
-			l.heartbeat(t, s)
+			l, s, r, allow := newFourWithAllow(t)
 			want := int64(25)
 			if known {
 				s.Learned(request(r, "k", 20), &remote.Reply{Granted: 20, Remaining: 80})
 				want = 40 // 20, and a quarter of the 80 that were free
 			}
 			s.Breaker.ForceOpen(errLost)
-			l.grantsOf(&allow, "k", 1000)
+			l.grantsOf(allow, "k", 1000)
 			l.grantsOf(r, "k", 1) // if nothing has yet, this fixes the share
 			l.now.Add(int64(2 * r.Limit.Window()))
 			if got := l.grantsOf(r, "k", 1000); got != want {
@@ -71,16 +77,10 @@ func TestLaw11WhatAllowLetThroughRaisesNoLaterShare(t *testing.T) {
 		"some": {20, true}, "some, not asked": {20, false}, "more than the limit": {1000, true}, "more than the limit, not asked": {1000, false},
 	} {
 		t.Run(name, func(t *testing.T) {
-			l := newShards(t, 1)
-			s, m := l.first, l.masters[0]
-			r := newRule(t, "r", limit.PerHour(100), limit.SlidingLog())
-			allow := *r
-			allow.Policy = Allow
-			m.heard.Size = 4
-			l.heartbeat(t, s)
+			l, s, r, allow := newFourWithAllow(t)
 			s.Learned(request(r, "k", 20), &remote.Reply{Granted: 20, Remaining: 80})
 			s.Breaker.ForceOpen(errLost)
-			without(s, request(&allow, "k", 20+c.through), l.Now(), errLost)
+			without(s, request(allow, "k", 20+c.through), l.Now(), errLost)
 			l.closeBreaker(t, s)
 			for s.Owes() {
 				s.chargeSome()
@@ -102,15 +102,9 @@ func TestLaw11WhatAllowLetThroughRaisesNoLaterShare(t *testing.T) {
 
 // Law 11: once an answer comes after what was let through has left the window, shares are made of answers again.
 func TestLaw11SharesFollowTrafficAfterAllow(t *testing.T) {
-	l := newShards(t, 1)
-	s, m := l.first, l.masters[0]
-	r := newRule(t, "r", limit.PerHour(100), limit.SlidingLog())
-	allow := *r
-	allow.Policy = Allow
-	m.heard.Size = 4
-	l.heartbeat(t, s)
+	l, s, r, allow := newFourWithAllow(t)
 	s.Breaker.ForceOpen(errLost)
-	without(s, request(&allow, "k", 60), l.Now(), errLost)
+	without(s, request(allow, "k", 60), l.Now(), errLost)
 	l.closeBreaker(t, s)
 	endNow(s)
 	l.now.Add(int64(2 * r.Limit.Window()))
