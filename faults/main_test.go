@@ -75,12 +75,15 @@ func observe(t testing.TB, client redis.UniversalClient, prefix string) observer
 }
 
 // charged returns how many units of a key are charged in Redis, under a rule whose limit gives nothing back during
-// a test.
+// a test. Units of holds that have ended are given back first if the rule says so.
 func (o observer) charged(t testing.TB, r *tiered.Rule, key string) int64 {
 	t.Helper()
 	rule, err := remote.NewRule(r.Limit(), r.Algorithm())
 	if err != nil {
 		t.Fatal(err)
+	}
+	if r.UnsettledPolicy() == tiered.GiveBack {
+		rule = rule.GivesBack()
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patient)
 	defer cancel()
