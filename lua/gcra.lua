@@ -124,7 +124,7 @@ make[GCRA] = function()
 
   local p = { now = 0, tat = 0, part = 0, newest = 0, changed = false } -- of the current key
 
-  -- Answers a request of which plain has found that it does not fit.
+  -- Answers a request of no more than the burst that does not fit, so the key has a debt.
   local function plain_denial(raw, newest, rule, cost)
     p.now, p.tat, p.part = clock, unpack_time(raw, HEADER + 1), part_of(raw)
     if p.part >= rule.d or p.tat > newest + 2 * MOST then
@@ -176,7 +176,7 @@ make[GCRA] = function()
     local room = now + rule.burst_whole
     if newest > now or tat > room or (tat == room and part > rule.burst_part) then
       seen_key, seen = key, raw
-      return may_deny and newest <= now and plain_denial(raw, newest, rule, cost)
+      return may_deny and newest <= now and cost <= rule.burst and plain_denial(raw, newest, rule, cost)
     end
 
     local value = header_of_now(TAG_GCRA) .. char(bytes_of(tat)) .. rule.rate

@@ -122,3 +122,37 @@ func TestLaw1EntriesAfterADenialSeeLaterCharges(t *testing.T) {
 		}
 	}
 }
+
+// Law 7: a cost above the limit, which no rule sends, is denied straight through as by the general path, to which a peek
+// in front leads. In a batch it spoils nothing of the rest.
+func TestLaw7ACostAboveTheLimitSpoilsNoBatch(t *testing.T) {
+	script := NewScript(redistest.Shared(t).Client(t))
+	const start, window = int64(epoch), int64(60_000_000)
+	for _, a := range configurations() {
+		rule := newRule(t, limit.Per(10, time.Minute).WithBurst(10), a)
+		for _, cost := range []int64{11, 200} {
+			for _, used := range []int64{0, 3, 10} {
+				for _, after := range []int64{1, 2 * window} {
+					key, other := redistest.Prefix()+"k", redistest.Prefix()+"other"
+					run := func(now int64, entries ...Entry) []Reply {
+						t.Helper()
+						replies, err := script.Run(t.Context(), entries, now)
+						if err != nil {
+							t.Fatalf("%v, cost %d, %d used, after %d µs: %v", a, cost, used, after, err)
+						}
+						return replies
+					}
+					if used > 0 {
+						run(start, Entry{Key: key, Rule: rule, Cost: used})
+					}
+					above, one := Entry{Key: key, Rule: rule, Cost: cost}, Entry{Key: other, Rule: rule, Cost: 1}
+					peek := Entry{Key: key, Rule: rule, Operation: lua.Peek, Cost: 1}
+					alone, batch, general := run(start+after, above)[0], run(start+after, one, above, one), run(start+after, peek, above)[1]
+					if alone.Status != Denied || alone != general || batch[1] != general || batch[0].Status != Allowed || batch[2].Status != Allowed {
+						t.Errorf("%v, cost %d, %d used, after %d µs: %+v alone, %+v in a batch, %+v in general", a, cost, used, after, alone, batch, general)
+					}
+				}
+			}
+		}
+	}
+}
