@@ -137,6 +137,10 @@ make[GCRA] = function()
     return denial(free(p, rule), reset, wait, gcra.wait(p, rule, 1))
   end
 
+  -- What the last charge of a key without debt wrote and answered. Charges of the same cost that come with it in a
+  -- batch, of other keys without debt, write and answer the same.
+  local idle_now, idle_rule, idle_cost, idle_value, idle_ends, idle_encoded
+
   -- Nearly all requests are for units that are free, of a key that is new, or that was charged before under the
   -- same limit and has no offset. These are decided here, on the fast path. The code makes few strings, because
   -- making one takes longer than some ten operations.
@@ -145,11 +149,11 @@ make[GCRA] = function()
     local length, window, slack = #raw, rule.window, rule.slack -- the length is 0 if it is no string
     if length == SHORT or length == LONG then
       local tag, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, t, u, v = byte(raw, 1, 22)
-      if tag ~= TAG_GCRA or h + i + j + k + l + m + n > 0 or find(raw, rule.rate, 23, true) ~= 23 then
+      newest = (((((a * 256 + b) * 256 + c) * 256 + d) * 256 + e) * 256 + f) * 256 + g
+      if tag ~= TAG_GCRA or h + i + j + k + l + m + n > 0 or newest > now or find(raw, rule.rate, 23, true) ~= 23 then
         seen_key, seen = key, raw
         return
       end
-      newest = (((((a * 256 + b) * 256 + c) * 256 + d) * 256 + e) * 256 + f) * 256 + g
       tat = (((((o * 256 + p) * 256 + q) * 256 + r) * 256 + t) * 256 + u) * 256 + v
       if length == LONG then
         part = unpack_int(raw, 35, 6)
@@ -164,36 +168,46 @@ make[GCRA] = function()
       return
     end
 
-    if tat < now then
-      tat, part = now, 0
-    end
-    local d = rule.d
-    tat, part = tat + rule.a * cost, part + rule.n * cost
-    if part >= d then
-      local more = part % d
-      tat, part = tat + (part - more) / d, more
-    end
-    local room = now + rule.burst_whole
-    if newest > now or tat > room or (tat == room and part > rule.burst_part) then
-      seen_key, seen = key, raw
-      return may_deny and newest <= now and cost <= rule.burst and plain_denial(raw, newest, rule, cost)
-    end
+    local value, ends, encoded
+    local idle = tat < now
+    if idle and now == idle_now and rule == idle_rule and cost == idle_cost then
+      value, ends, encoded = idle_value, idle_ends, idle_encoded
+    else
+      if idle then
+        tat, part = now, 0
+      end
+      local d = rule.d
+      tat, part = tat + rule.a * cost, part + rule.n * cost
+      if part >= d then
+        local more = part % d
+        tat, part = tat + (part - more) / d, more
+      end
+      local room = now + rule.burst_whole
+      if tat > room or (tat == room and part > rule.burst_part) then
+        seen_key, seen = key, raw
+        return may_deny and cost <= rule.burst and plain_denial(raw, newest, rule, cost)
+      end
 
-    local value = header_of_now(TAG_GCRA) .. char(bytes_of(tat)) .. rule.rate
-    if part > 0 then
-      value = value .. pack_int(part, 6)
+      value = header_of_now(TAG_GCRA) .. char(bytes_of(tat)) .. rule.rate
+      encoded, ends = value, now + window
+      if part > 0 then
+        value = value .. pack_int(part, 6)
+        encoded = ANSWER_WITH_PARTS .. value
+      end
+      if tat >= ends then
+        ends = tat + (part > 0 and 1 or 0)
+      end
+      ends = ends - ends % slack
+      if idle then
+        idle_now, idle_rule, idle_cost, idle_value, idle_ends, idle_encoded = now, rule, cost, value, ends, encoded
+      end
     end
-    local ends = now + window
-    if tat >= ends then
-      ends = tat + (part > 0 and 1 or 0)
-    end
-    ends = ends - ends % slack
     if ends == lasts and #value == length then
       put('SETRANGE', key, '0', value)
     else
       put('SET', key, value, expiry(ends + slack))
     end
-    return part > 0 and ANSWER_WITH_PARTS .. value or value
+    return encoded
   end
 
   local function plain_give(key, rule, stamp, charged, units, alike)
