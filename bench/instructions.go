@@ -34,6 +34,9 @@ const (
 	countedRounds = 50 // pipelines
 )
 
+// briefLimit has a window that is over before the same key is asked for again.
+var briefLimit = limit.Per(100, 2*time.Millisecond)
+
 // countInstructions prints how many instructions Redis executes, in user space, for one decision in a
 // pipeline. Valgrind counts them on a server that only this run uses. The numbers hardly depend on other work on the
 // machine.
@@ -145,6 +148,24 @@ func allCounted(ctx context.Context, client *redis.Client) ([]countedCall, error
 	for _, n := range []int{2, 16} {
 		all = append(all, countedCall{name: fmt.Sprintf("GCRA, %d keys", n), ask: func(ctx context.Context, key string) (bool, error) {
 			return runCounted(ctx, script, countedEntries(hour, key, n, 0)...)
+		}})
+	}
+	for _, r := range []struct {
+		name      string
+		algorithm limit.Algorithm
+		limit     limit.Limit
+	}{
+		{"GCRA, 16 keys without debt", limit.GCRA(), limit.PerHour(3_600_000).WithBurst(1_000_000)},
+		{"sliding log, 16 new keys", limit.SlidingLog(), briefLimit},
+		{"counter k=1, strict, 16 new keys", limit.SlidingCounter(1, limit.Strict), briefLimit},
+		{"fixed window, 16 new keys", limit.FixedWindow(), briefLimit},
+	} {
+		rule, err := remote.NewRule(r.limit, r.algorithm)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, countedCall{name: r.name, ask: func(ctx context.Context, key string) (bool, error) {
+			return runCounted(ctx, script, countedEntries(rule, r.name+":"+key, 16, 0)...)
 		}})
 	}
 	all = append(all, countedCall{name: "GCRA, 3 keys, all or none", ask: func(ctx context.Context, key string) (bool, error) {

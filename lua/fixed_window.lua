@@ -65,7 +65,11 @@ make[FIXED_WINDOW] = function()
       local reset = rule.finish - now
       return may_deny and count - cost <= MAX_UNITS and denial(math.max(0, rule.quota - count + cost), reset, reset, reset)
     end
-    local value = header_of_now(TAG_FIXED_WINDOW) .. rule.ends .. pack_int(count, 6)
+    if now ~= rule.same_at or count ~= rule.same_cost then
+      rule.same_at, rule.same_cost = now, count
+      rule.same_value = header_of_now(TAG_FIXED_WINDOW) .. rule.ends .. pack_int(count, 6)
+    end
+    local value = rule.same_value
     if lasts then
       put('SETRANGE', key, '0', value)
     else -- the key is new, or was charged under another window
@@ -116,6 +120,7 @@ make[FIXED_WINDOW] = function()
     local rule = {
       algorithm = fixed, quota = quota, window = window, plain = plain, plain_give = plain_give, most_plain = quota,
       start = 0, finish = 0, ends = '', -- the window that was last used by plain
+      same_at = 0, same_cost = 0, same_value = '', -- of a key with this cost in the window
     }
     if window == 0 then
       rule.bounds = {}

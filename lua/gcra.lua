@@ -137,10 +137,6 @@ make[GCRA] = function()
     return denial(free(p, rule), reset, wait, gcra.wait(p, rule, 1))
   end
 
-  -- What the last charge of a key without debt wrote and answered. Charges of the same cost that come with it in a
-  -- batch, of other keys without debt, write and answer the same.
-  local idle_now, idle_rule, idle_cost, idle_value, idle_ends, idle_encoded
-
   -- Nearly all requests are for units that are free, of a key that is new, or that was charged before under the
   -- same limit and has no offset. These are decided here, on the fast path. The code makes few strings, because
   -- making one takes longer than some ten operations.
@@ -170,8 +166,8 @@ make[GCRA] = function()
 
     local value, ends, encoded
     local idle = tat < now
-    if idle and now == idle_now and rule == idle_rule and cost == idle_cost then
-      value, ends, encoded = idle_value, idle_ends, idle_encoded
+    if idle and now == rule.same_at and cost == rule.same_cost then
+      value, ends, encoded = rule.same_value, rule.same_ends, rule.same_answer
     else
       if idle then
         tat, part = now, 0
@@ -199,7 +195,7 @@ make[GCRA] = function()
       end
       ends = ends - ends % slack
       if idle then
-        idle_now, idle_rule, idle_cost, idle_value, idle_ends, idle_encoded = now, rule, cost, value, ends, encoded
+        rule.same_at, rule.same_cost, rule.same_value, rule.same_ends, rule.same_answer = now, cost, value, ends, encoded
       end
     end
     if ends == lasts and #value == length then
@@ -258,6 +254,7 @@ make[GCRA] = function()
       interval = interval, d = d, a = floor(interval / d), n = interval % d, most_plain = floor(2 ^ 52 / (interval / d + d)),
       rate = pack_int(quota, 6) .. pack_int(window, 6), burst_whole = 0, burst_part = 0, most = 0,
       slack = math.max(1, floor(window / 16)), plain = plain,
+      same_at = 0, same_cost = 0, same_value = '', same_ends = 0, same_answer = '', -- of a key without debt
     }
     rule.burst_whole, rule.burst_part = span(rule, rule.burst)
     rule.most = MAX_LIMITS * math.max(quota, rule.burst) -- units of debt

@@ -285,16 +285,18 @@ make[SLIDING_LOG] = function()
 
   local p = new_state() -- of the current key
 
-  -- Writes a new ring: the kept slots, oldest first, followed by the units charged now.
-  local function write_plainly(key, cost, rule, tag, slots, kept, capacity)
+  -- Returns a new ring's front, and the ring: the kept slots, oldest first, followed by the units charged now.
+  local function new_ring(cost, rule, tag, slots, kept, capacity)
     local count, width = kept + cost, tag + 4
     capacity = grown(capacity, count, rule.quota)
     local a, b, c, d = four_bytes(capacity)
     local front = header_of_now(tag) .. rule.dims .. char(a, b, c, d, 0, 0, 0, 0, four_bytes(count))
-    local added = rep(sub(front, 9 - width, 8), cost) .. rep('\0', (capacity - count) * width)
-    put('SET', key, front .. slots .. added, expiry(matters(clock, rule.window)))
+    return front, front .. slots .. rep(sub(front, 9 - width, 8), cost) .. rep('\0', (capacity - count) * width)
+  end
+
+  local function write_plainly(key, value, rule)
+    put('SET', key, value, expiry(matters(clock, rule.window)))
     seen_key = nil
-    return front
   end
 
   -- Answers a request of no more than the limit that does not fit, so some units count: "counted" of the current ring do,
@@ -314,7 +316,12 @@ make[SLIDING_LOG] = function()
     local raw, now, window = pcall('GETRANGE', key, '0', PREFIX_END), clock, rule.window
     seen_key, seen = key, raw
     if raw == '' and cost <= rule.quota then
-      return write_plainly(key, cost, rule, width_for(window) - 4, '', 0, 0)
+      if now ~= rule.same_at or cost ~= rule.same_cost then
+        rule.same_at, rule.same_cost = now, cost
+        rule.same_answer, rule.same_value = new_ring(cost, rule, width_for(window) - 4, '', 0, 0)
+      end
+      write_plainly(key, rule.same_value, rule)
+      return rule.same_answer
     elseif #raw < SLOTS then -- not a ring
       return
     end
@@ -346,7 +353,9 @@ make[SLIDING_LOG] = function()
       end
       local first = math.min(count, capacity - head)
       local slots = sub(raw, SLOTS + head * width + 1, SLOTS + (head + first) * width) .. sub(raw, SLOTS + 1, SLOTS + (count - first) * width)
-      return write_plainly(key, cost, rule, tag, slots, count, capacity)
+      local front, value = new_ring(cost, rule, tag, slots, count, capacity)
+      write_plainly(key, value, rule)
+      return front
     elseif slot + cost > capacity or (not is_short and put ~= call and not is_whole(key, size)) then
       return -- the slots wrap around, or the ring is damaged, which the general path reports
     end

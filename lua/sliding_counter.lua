@@ -181,6 +181,10 @@ make[SLIDING_COUNTER] = function()
         counts, total = clear_begun(raw, newest, rule)
       end
     elseif raw == '' then
+      if now == rule.same_at and cost == rule.same_cost then
+        put('SET', key, rule.same_value, expiry(rule.ends))
+        return rule.same_answer
+      end
       counts = rule.unused
     else -- another limit's counter, or no counter
       seen_key, seen = key, raw
@@ -208,7 +212,11 @@ make[SLIDING_COUNTER] = function()
       put('SET', key, value, expiry(ends))
     end
     local a, b, c, d, e, f, g = bytes_of(rule.quota - used)
-    return char(ANSWER_ALLOWED, a, b, c, d, e, f, g, bytes_of(ends - now))
+    local encoded = char(ANSWER_ALLOWED, a, b, c, d, e, f, g, bytes_of(ends - now))
+    if raw == '' then
+      rule.same_at, rule.same_cost, rule.same_value, rule.same_answer = now, cost, value, encoded
+    end
+    return encoded
   end
 
   local function plain_give(key, rule, stamp, _, units, alike)
@@ -253,6 +261,7 @@ make[SLIDING_COUNTER] = function()
       plain_give = plain_give, most_plain = quota, unused = rep('\0', COUNTS + (k + 1) * width),
       strict = byte(packed, params + 2) == 1, dims = pack_int(k, 2) .. char(width) .. pack_int(window, 6),
       index = 0, start = 0, finish = 0, ends = 0, place = 0, oldest = 0, -- of the sub-window that plain used last
+      same_at = 0, same_cost = 0, same_value = '', same_answer = '', -- of a new key
     }
   end
 

@@ -61,6 +61,7 @@ local function sliding_log(encoding)
     return {
       algorithm = log, quota = quota, window = window, slack = math.max(1, floor(window / 16)),
       dims = pack_int(window, 6) .. pack_int(quota, 5), plain = encoding.plain,
+      same_at = 0, same_cost = 0, same_value = '', same_answer = '', -- of a new key
     }
   end
 

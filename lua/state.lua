@@ -271,7 +271,11 @@ end
 --                         free, for which it writes (by put), and, if may_deny is true, those
 --                         that do not fit. It returns the answer (see frame.lua); or
 --                         nothing if the request is not as simple, and then nothing was decided.
---                         It is called for costs of up to most_plain. A rule may also have a function
+--                         It is called for costs of up to most_plain. The keys that a batch
+--                         charges are often in the same state as each other: new, or without
+--                         debt. What plain last wrote to such a key is kept in the rule: when
+--                         (same_at), for which cost (same_cost), the value (same_value) and the
+--                         answer (same_answer). A rule may also have a function
 --                         plain_give(key, rule, stamp, charged, units, alike), which does
 --                         what give does in the same way, or, if alike is given, what
 --                         release does. It returns the units given back, the units free, and the
