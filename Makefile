@@ -71,7 +71,8 @@ RACE_SKIP := ^Example \
 	^TestPlanOnARealRedis$$ ^TestPlanOfWhatIsHeld$$ ^TestPlanEmbedded$$ ^TestReportOfTheBuiltInDay$$ \
 	^TestReportOfEveryLoad$$ ^TestReportOfALoadOfCenturies$$ ^TestReportOfFewWrongDecisions$$ ^TestReplayDials$$ ^TestEveryAlgorithmGrantsQuietRequests$$ \
 	^TestHeavyKeysSurviveAttackers$$ ^TestFieldsAreBounded$$ ^TestReadingIsBounded$$ \
-	^TestServicesLinkNoTestOracle$$ ^TestVariablesOfErrors$$ ^TestMemoryOfReadingIsGivenBack$$
+	^TestServicesLinkNoTestOracle$$ ^TestVariablesOfErrors$$ ^TestMemoryOfReadingIsGivenBack$$ \
+	^TestLargeMessages$$ ^TestOutputThatCannotBeWritten$$ ^TestReportThroughALink$$ ^TestLeastPrivilege$$
 empty :=
 space := $(empty) $(empty)
 RACE_SKIP := $(subst $(space),|,$(strip $(RACE_SKIP)))
