@@ -294,9 +294,11 @@ make[SLIDING_LOG] = function()
     return front, front .. slots .. rep(sub(front, 9 - width, 8), cost) .. rep('\0', (capacity - count) * width)
   end
 
-  local function write_plainly(key, value, rule)
+  -- Writes a ring that is new, and returns the answer.
+  local function write_plainly(key, rule, front, value)
     put('SET', key, value, expiry(matters(clock, rule.window)))
     seen_key = nil
+    return front
   end
 
   -- Answers a request of no more than the limit that does not fit, so some units count: "counted" of the current ring do,
@@ -320,8 +322,7 @@ make[SLIDING_LOG] = function()
         rule.same_at, rule.same_cost = now, cost
         rule.same_answer, rule.same_value = new_ring(cost, rule, width_for(window) - 4, '', 0, 0)
       end
-      write_plainly(key, rule.same_value, rule)
-      return rule.same_answer
+      return write_plainly(key, rule, rule.same_answer, rule.same_value)
     elseif #raw < SLOTS then -- not a ring
       return
     end
@@ -353,9 +354,7 @@ make[SLIDING_LOG] = function()
       end
       local first = math.min(count, capacity - head)
       local slots = sub(raw, SLOTS + head * width + 1, SLOTS + (head + first) * width) .. sub(raw, SLOTS + 1, SLOTS + (count - first) * width)
-      local front, value = new_ring(cost, rule, tag, slots, count, capacity)
-      write_plainly(key, value, rule)
-      return front
+      return write_plainly(key, rule, new_ring(cost, rule, tag, slots, count, capacity))
     elseif slot + cost > capacity or (not is_short and put ~= call and not is_whole(key, size)) then
       return -- the slots wrap around, or the ring is damaged, which the general path reports
     end

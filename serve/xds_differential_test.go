@@ -76,6 +76,7 @@ func TestDifferentialXDS(t *testing.T) {
 	}
 	t.Log("seed", seed)
 	p, g := startPairOverXDS(t), newGenerator(seed)
+	withoutUnit := resource(t, `name: "a" domain: "test" descriptors { key: "ka" rate_limit { requests_per_unit: 2 } }`)
 	const rounds = 8
 	for range rounds {
 		g.paths, g.names = nil, 0
@@ -83,7 +84,7 @@ func TestDifferentialXDS(t *testing.T) {
 			t.Fatal("refused")
 		}
 		for n := range *requestsFlag / rounds {
-			if n == *requestsFlag/rounds/2 && p.publish(t, resource(t, `name: "a" domain: "test" descriptors { key: "ka" rate_limit { requests_per_unit: 2 } }`)) {
+			if n == *requestsFlag/rounds/2 && p.publish(t, withoutUnit) {
 				t.Fatal("accepted without a unit")
 			}
 			p.compare(t, g.request())
@@ -97,6 +98,11 @@ func TestDifferentialXDS(t *testing.T) {
 func TestDifferentialXDSUnusual(t *testing.T) {
 	original(t)
 	awaitMiddleOfHour(t)
+	var requests []*ratelimitv3.RateLimitRequest
+	for _, text := range []string{"good k=v", "d k=v", "d k=w", "d k=v,l=w", "d l=v", "d k=", "d k=v k=v", "d k=x*y", "e k=v", "no-domain k=v"} {
+		requests = append(requests, asking(text))
+	}
+	requests[len(requests)-1].Domain = ""
 	good := `name: "good" domain: "good" descriptors { key: "k" rate_limit { unit: DAY requests_per_unit: 1000 } }`
 	for _, settings := range [][]string{nil, {"MERGE_DOMAIN_CONFIG=true"}} {
 		p := startPairOverXDS(t, settings...)
@@ -110,14 +116,8 @@ func TestDifferentialXDSUnusual(t *testing.T) {
 			}
 			accepted := p.publish(t, resources...)
 			t.Logf("accepted %v: %q", accepted, unusual)
-			for _, request := range []string{"good k=v", "d k=v", "d k=w", "d k=v,l=w", "d l=v", "d k=", "d k=v k=v", "d k=x*y", "e k=v", " k=v"} {
-				if domain, descriptors, _ := strings.Cut(request, " "); domain == "" {
-					none := asking("d " + descriptors)
-					none.Domain = ""
-					p.compare(t, none)
-				} else {
-					p.compare(t, asking(request))
-				}
+			for _, request := range requests {
+				p.compare(t, request)
 			}
 		}
 		for _, strange := range []*anypb.Any{
