@@ -27,6 +27,8 @@
 --       group (2), long cost (7) in place of the short one, count (3): if the form says so.
 --                    A count of n means n entries of that cost, one after another; for a HOLD
 --                    or SETTLE, n holds or settlements with their own costs
+--       n (2), not after (2) of each: of TAKES, which stands for n TAKEs of one rule and cost, each
+--                    of its own key. The not-after in front of them is the earliest
 --       charged (7), stamp (7): of a REFUND, the cost and the stamp of the charge
 --       id (8), over (8), most (7), reserve (7), life in µs (4): of a LEASE, see lease.lua;
 --                    its cost is the number of units wanted
@@ -73,12 +75,9 @@
 -- already: a CHARGE that is repeated after a lost reply has the same number.
 
 local TAKE, TAKE_UP_TO, PEEK, REFUND, FORGET, CHARGE, LEASE, SLOTS = 0, 1, 2, 3, 4, 5, 6, 7
-local HOLD, HOLD_UP_TO, SETTLE, EXTEND = 8, 9, 10, 11
-local COUNTED_TAKE, LONG_TAKE = TAKE + 64, TAKE + 32 -- forms: a TAKE with a count, with a long cost
+local HOLD, HOLD_UP_TO, SETTLE, EXTEND, TAKES = 8, 9, 10, 11, 12
+local COUNTED_TAKE, LONG_TAKE, MANY_TAKES = TAKE + 64, TAKE + 32, TAKES + 120 -- forms: a TAKE with a count, with a long cost; TAKES
 
--- The largest cost that is decided straight through, unless an algorithm names another one. Times of up to 2^45 µs
--- per unit then stay below 2^53 (law 10).
-local PLAIN_COST = 255
 local EXPIRED, UNREADABLE, HELD_BACK = -1, -2, -3 -- OUTCOME_OFFSET keeps the packed outcomes from being negative
 local RULE, PAIR = 43, 13 -- bytes
 local NOT_AFTER_STEP, NO_NOT_AFTER = 64, 65535 -- µs; for never
@@ -89,27 +88,34 @@ local NOT_AFTER_STEP, NO_NOT_AFTER = 64, 65535 -- µs; for never
 local MARKER_LONGER, MARKER_LONGEST = 60000, 600000 -- ms
 
 -- The rules used last, by their packed form. A library's function (see lua.go) keeps them from one run to the next.
-local known_rules, rules_known = {}, 0
-local MAX_RULES = 1000
+local known_rules = {}
+local read_rule
+do
+  local rules_known, MAX_RULES = 0, 1000
 
-local function read_rule()
-  local text = sub(packed, at, at + RULE - 1)
-  local rule = known_rules[text]
-  if rule == nil then
-    local code, quota, window = next_number(1), next_number(7), next_number(7)
-    rule = algorithm(code % 128).rule(quota, window, at)
-    at = at - 15
-    rule.straight, rule.most_plain = rule.plain, rule.most_plain or PLAIN_COST
-    if code >= 128 then
-      rule.gives_back, rule.plain = true, nil -- holds that have ended must be looked for first
+  -- The largest cost that is decided straight through, unless an algorithm names another one. Times of up to 2^45 µs
+  -- per unit then stay below 2^53 (law 10).
+  local PLAIN_COST = 255
+
+  function read_rule()
+    local text = sub(packed, at, at + RULE - 1)
+    local rule = known_rules[text]
+    if rule == nil then
+      local code, quota, window = next_number(1), next_number(7), next_number(7)
+      rule = algorithm(code % 128).rule(quota, window, at)
+      at = at - 15
+      rule.straight, rule.most_plain = rule.plain, rule.most_plain or PLAIN_COST
+      if code >= 128 then
+        rule.gives_back, rule.plain = true, nil -- holds that have ended must be looked for first
+      end
+      if rules_known == MAX_RULES then
+        known_rules, rules_known = {}, 0
+      end
+      known_rules[text], rules_known = rule, rules_known + 1
     end
-    if rules_known == MAX_RULES then
-      known_rules, rules_known = {}, 0
-    end
-    known_rules[text], rules_known = rule, rules_known + 1
+    at = at + RULE
+    return rule
   end
-  at = at + RULE
-  return rule
 end
 
 -- The state of one run.
@@ -481,9 +487,43 @@ local function carry_out(e, s, charge)
   answer(6, outcome, s.free, reset, s.offset, retry_after, next_after)
 end
 
--- Decides entries up to the first that is no plain one. A plain one is a TAKE, in time, that shares its key with no
--- neighbor, and that its rule's plain function can decide. If all of a count fit, they are one charge of their total cost;
--- otherwise a part of them may fit, and it is no plain one.
+local state = new_state()
+local entry = {
+  operation = 0, rule = false, late = false, cost = 0, count = 0, key = '', fits = 0, full = false,
+}
+
+-- Decides the entries of a TAKES: those that are in time by the rule's plain function, as far as it can, and the others as
+-- any entry. No neighbor shares the key of one of them.
+local function decide_takes(s)
+  local _, rule, rule_low, after, after_low, cost, n, n_low = byte(packed, at, at + 7)
+  rule, n = rules[rule * 256 + rule_low], n * 256 + n_low
+  local plain, some_late = cost <= rule.most_plain and rule.plain, after * 256 + after_low < too_late
+  local first, last, not_after, e = keys + 1, keys + n, at + 8, entry
+  at, keys = not_after + 2 * n, last
+  for number = first, last do
+    local late = some_late and unpack_int(packed, not_after + 2 * (number - first), 2) < too_late
+    local encoded
+    if plain and not late then
+      if s.key ~= '' then
+        write(s)
+        s.key = '' -- it may be the same key, under another rule
+      end
+      encoded = plain(asked_keys[number], cost, rule, true)
+    end
+    if encoded then
+      replies = replies + 1
+      reply[replies] = encoded
+    else
+      e.operation, e.rule, e.cost, e.count, e.key, e.holds, e.full, e.late = TAKE, rule, cost, 1, asked_keys[number], nil, false, late
+      look(e, s)
+      carry_out(e, s, true)
+    end
+  end
+end
+
+-- Decides entries up to the first that is no plain one, and returns whether there were any. A plain one is a TAKE, in
+-- time, that shares its key with no neighbor, and that its rule's plain function can decide. If all of a count fit, they
+-- are one charge of their total cost; otherwise a part of them may fit, and it is no plain one.
 local function decide_plain_entries(s)
   local from, last, n, ends = at, keys, replies, #packed
   while from <= ends and n < MAX_PIECES do
@@ -515,7 +555,9 @@ local function decide_plain_entries(s)
     from, last, n = next_at, last + 1, n + 1 -- the next entry has another key, so key and holds do not matter
     reply[n] = encoded
   end
+  local decided = n > replies
   at, keys, replies = from, last, n
+  return decided
 end
 
 -- The same for a HOLD or SETTLE, unless the entry before has left a state of its key in memory.
@@ -631,11 +673,6 @@ do
   end
 end
 
-local state = new_state()
-local entry = {
-  operation = 0, rule = false, late = false, cost = 0, count = 0, key = '', fits = 0, full = false,
-}
-
 -- A single entry has its own short path: where few callers ask at a time, most decisions come one by one. asked has the
 -- base and the entry.
 local decided_single
@@ -736,13 +773,13 @@ local function decide(all_keys, asked)
   local s = state
   s.key, s.changed, s.holds_changed, replies = '', false, false, 0
 
-  if not single then -- it was tried above
-    decide_plain_entries(s)
-  end
   while at <= #packed do
-    if byte(packed, at) % 32 >= 16 then
+    local form = byte(packed, at)
+    if form == MANY_TAKES then
+      decide_takes(s)
+    elseif form % 32 >= 16 then
       run_group(s)
-    elseif not held_plainly(s) then
+    elseif (single or not decide_plain_entries(s)) and not held_plainly(s) then -- a single one was tried above
       local e = read_entry(entry)
       look(e, s)
       if e.operation == HOLD and e.fits < e.count then
@@ -754,7 +791,6 @@ local function decide(all_keys, asked)
     if replies >= MAX_PIECES then
       shorten_reply()
     end
-    decide_plain_entries(s)
   end
   write(s)
   reply[replies + 1] = header_tag and sub(header_now, 2, 8) or pack_time(clock)

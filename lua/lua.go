@@ -96,6 +96,8 @@ const (
 	Settle = 10
 	// Extend makes a hold end later.
 	Extend = 11
+	// Takes stands for several Takes of the same rule and cost, each of its own key. Only the packed argument has it.
+	Takes = 12
 )
 
 // SlotsAsKnown, instead of a number of units, says that a process holds as many units as Redis knows.

@@ -28,7 +28,7 @@ var wire = map[string]string{
 	"FixedWindow": "FIXED_WINDOW", "SlidingLogZSet": "SLIDING_LOG_ZSET", "Concurrency": "CONCURRENCY",
 
 	"Take": "TAKE", "TakeUpTo": "TAKE_UP_TO", "Peek": "PEEK", "Refund": "REFUND", "Forget": "FORGET",
-	"Charge": "CHARGE", "Lease": "LEASE", "Slots": "SLOTS", "SlotsAsKnown": "AS_KNOWN", "Hold": "HOLD", "HoldUpTo": "HOLD_UP_TO", "Settle": "SETTLE", "Extend": "EXTEND",
+	"Charge": "CHARGE", "Lease": "LEASE", "Slots": "SLOTS", "SlotsAsKnown": "AS_KNOWN", "Hold": "HOLD", "HoldUpTo": "HOLD_UP_TO", "Settle": "SETTLE", "Extend": "EXTEND", "Takes": "TAKES",
 
 	"Expired": "EXPIRED", "Unreadable": "UNREADABLE", "HeldBack": "HELD_BACK", "OutcomeOffset": "OUTCOME_OFFSET",
 	"AnswerNumbers": "ANSWER_NUMBERS", "AnswerAllowed": "ANSWER_ALLOWED", "AnswerWithParts": "ANSWER_WITH_PARTS",

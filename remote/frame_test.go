@@ -18,6 +18,7 @@ func TestLaw4AnEntryIsLateAfterItsNotAfter(t *testing.T) {
 		key := redistest.Prefix() + "k"
 		entries := []Entry{
 			{Key: key + "1", Rule: rule, Cost: 1},
+			{Key: key + "5", Rule: rule, Cost: 1}, // combined with the one before
 			{Key: key + "2", Rule: rule, Cost: 1, Operation: lua.TakeUpTo},
 			holdEntry(key+"3", rule, lua.Hold, 1, 1),
 			{Key: key + "4", Rule: rule, Cost: 1, Group: 1},

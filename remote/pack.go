@@ -33,10 +33,53 @@ func pack(entries []Entry, clock int64) []byte {
 	for _, rule := range rules {
 		packed = append(packed, rule.at(clock)[:]...)
 	}
-	for i := range entries {
+	for i := 0; i < len(entries); {
 		sameKey := i > 0 && entries[i].sameKey(&entries[i-1])
+		if n := takes(entries[i:]); n > 1 && !sameKey {
+			packed = packTakes(packed, entries[i:i+n], numbers[i], base)
+			i += n
+			continue
+		}
 		packed = entries[i].pack(packed, numbers[i], base, sameKey)
+		i++
 	}
+	return packed
+}
+
+// maxTakes is the largest number of entries that one Takes stands for. The script keeps one piece of its reply for each of
+// them, and joins the pieces after it.
+const maxTakes = 128
+
+// takes returns how many of the entries, from the first on, one Takes can stand for. Most decisions of a service are of
+// one rule and cost, and the script decides those of one Takes in a single loop.
+func takes(entries []Entry) int {
+	n := 0
+	for n < min(len(entries), maxTakes) && entries[n].isSimpleTake() && entries[n].Rule == entries[0].Rule &&
+		entries[n].Cost == entries[0].Cost && (n == 0 || !entries[n].sameKey(&entries[n-1])) {
+		n++
+	}
+	if n > 0 && n < len(entries) && entries[n].sameKey(&entries[n-1]) {
+		n-- // neighboring entries of a key share its state
+	}
+	return n
+}
+
+// isSimpleTake reports whether the entry is a single Take with a short cost, and no group or second key.
+func (e *Entry) isSimpleTake() bool {
+	return e.Operation == lua.Take && e.Group == 0 && e.count() == 1 && e.Cost <= 255 && !e.usesHolds()
+}
+
+// packTakes packs entries of one rule and cost as one Takes.
+func packTakes(packed []byte, entries []Entry, rule uint16, base int64) []byte {
+	at, earliest := len(packed), int64(lua.NoNotAfter)
+	packed = append(packed, lua.FurtherOperation+lua.Takes-8, byte(rule>>8), byte(rule), 0, 0, byte(entries[0].Cost))
+	packed = appendInt(packed, int64(len(entries)), 2)
+	for i := range entries {
+		after := entries[i].notAfter(base)
+		earliest = min(earliest, after)
+		packed = appendInt(packed, after, 2)
+	}
+	packed[at+3], packed[at+4] = byte(earliest>>8), byte(earliest)
 	return packed
 }
 
@@ -62,10 +105,7 @@ func (e *Entry) pack(packed []byte, rule uint16, base int64, sameKey bool) []byt
 	if sameKey {
 		form |= lua.SameKey
 	}
-	after := int64(lua.NoNotAfter)
-	if e.NotAfter > 0 {
-		after = min((e.NotAfter-base)/lua.NotAfterStep, lua.NoNotAfter-1) // rounded down: early rather than late
-	}
+	after := e.notAfter(base)
 	at := len(packed)
 	packed = append(packed, 0, byte(rule>>8), byte(rule), byte(after>>8), byte(after), byte(cost))
 	if e.Group != 0 {
@@ -108,6 +148,14 @@ func (e *Entry) pack(packed []byte, rule uint16, base int64, sameKey bool) []byt
 		}
 	}
 	return packed
+}
+
+// notAfter returns the entry's NotAfter as the script's packed argument has it.
+func (e *Entry) notAfter(base int64) int64 {
+	if e.NotAfter == 0 {
+		return lua.NoNotAfter
+	}
+	return min((e.NotAfter-base)/lua.NotAfterStep, lua.NoNotAfter-1) // rounded down: early rather than late
 }
 
 // appendInt appends n, which is not negative, as an integer of the given number of bytes.
