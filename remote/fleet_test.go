@@ -94,11 +94,13 @@ func TestLaw5AnInstanceThatEndedBeforeAStepBack(t *testing.T) {
 		client.Expire(ctx, key, time.Hour)
 	}
 	for _, f := range []*Fleet{a, b} {
-		f.place.Load().clock += time.Hour.Microseconds()
+		p := f.place.Load()
+		p.clock += time.Hour.Microseconds()
+		p.renewed = p.clock - 2*time.Hour.Microseconds() // the fleet is older than that
 	}
-	for _, f := range []*Fleet{a, b} {
+	for i, f := range []*Fleet{a, a, b, b} {
 		if heard := mustHeartbeat(t, f, f == a); heard.Size != 3 || heard.Unsettled != 2 {
-			t.Errorf("%s heard %+v at once after the step, want all to count", f.instance, heard)
+			t.Errorf("heartbeat %d, of %s, heard %+v at once after the step, want all to count", i, f.instance, heard)
 		}
 	}
 	redistest.Eventually(t, "the instance that has ended counts no more", func() bool {
@@ -224,6 +226,48 @@ func TestLaw4LateHeartbeatsChangeNothing(t *testing.T) {
 	a.heartbeats.Store(4) // a heartbeat from the recovery, before the instance had settled
 	if late := mustHeartbeat(t, a, true); late.Unsettled != 0 {
 		t.Errorf("a late heartbeat unsettled its instance: %+v", late)
+	}
+}
+
+// Law 4: a heartbeat tells Redis's clock, so that the first decision after it knows until when it may be charged.
+func TestLaw4HeartbeatsTellTheClock(t *testing.T) {
+	f := newFleet(t, redistest.Shared(t).Client(t), redistest.Prefix(), time.Minute)
+	clocks := f.script.only.clocks
+	if at := clocks.notAfter("k", localTime()); at != 0 {
+		t.Fatalf("before any answer it is %d", at)
+	}
+	mustHeartbeat(t, f, false)
+	if at := clocks.notAfter("k", localTime()); at == 0 {
+		t.Error("after a heartbeat, Redis's clock is unknown")
+	}
+}
+
+// An instance whose sequence in Redis is damaged, and larger than its own, counts again from its next heartbeat on.
+func TestASequenceThatIsTooLarge(t *testing.T) {
+	client := redistest.Start(t).Client(t)
+	a, b := newFleet(t, client, "a", time.Minute), newFleet(t, client, "b", time.Minute)
+	if err := client.Set(t.Context(), a.place.Load().keys[3].(string), "1000", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	mustHeartbeat(t, a, false)
+	if heard := mustHeartbeat(t, b, false); heard.Size != 1 {
+		t.Fatalf("a heartbeat that looks late counts: %+v", heard)
+	}
+	if heard := mustHeartbeat(t, a, false); heard.Sequence != 1001 || heard.Size != 2 {
+		t.Errorf("the next heartbeat: %+v, want number 1001, and two instances", heard)
+	}
+}
+
+// Law 11: when heartbeats are answered in another order than they were sent, that does not look like a loss of memory, which
+// would keep the fleet as large as before.
+func TestLaw11AnswersOutOfOrderAreNoLoss(t *testing.T) {
+	p := &place{generation: "g", answered: 6, clock: 1}
+	if size := p.size(&Heard{Clock: 2, Size: 1, Generation: "g", Sequence: 5, Survived: 4}, 3, 0, time.Minute); size != 1 {
+		t.Errorf("the fleet has %d instances, want 1", size)
+	}
+	p = &place{generation: "g", answered: 6, clock: 1}
+	if size := p.size(&Heard{Clock: 2, Size: 1, Generation: "g", Sequence: 7, Survived: 4}, 3, 0, time.Minute); size != 3 {
+		t.Errorf("after a loss the fleet has %d instances, want 3", size)
 	}
 }
 

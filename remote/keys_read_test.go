@@ -6,6 +6,16 @@ import (
 	"pgregory.net/rapid"
 )
 
+// Others may use keys that look like those of a rule. One with a brace too many is not taken for the rule's.
+func TestForeignKeysAreNotRead(t *testing.T) {
+	keyspace := newKeyspace(t, "x")
+	for _, redisKey := range []string{"x:{a}b}:r", "x:{a{b}:r", "x:{a}{b}:r", "x:{%1}{a}b}:r"} {
+		if user, ok := keyspace.UserKeyOf(redisKey, "r"); ok {
+			t.Errorf("%q is taken for a key of the rule, with user key %q", redisKey, user)
+		}
+	}
+}
+
 // User keys can be read from Redis keys, unless they are stored as hashes.
 func TestUserKeysAreReadFromRedisKeys(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {

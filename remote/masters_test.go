@@ -96,9 +96,12 @@ func TestFleetsMove(t *testing.T) {
 	if heard := mustHeartbeat(t, a, false); heard.Size != 2 || heard.Place != before.Place {
 		t.Fatalf("%+v, %+v", before, heard)
 	}
-	a.MoveTo(77, 2)
+	a.MoveTo(77, 3)
+	if a.Size() != 3 {
+		t.Errorf("after moving, a fleet that is known to have 3 instances has %d", a.Size())
+	}
 	heard := mustHeartbeat(t, a, false)
-	if heard.Size != 2 || a.Size() != 2 || heard.Place == before.Place || heard.Generation == before.Generation {
+	if heard.Size != 3 || a.Size() != 3 || heard.Place == before.Place || heard.Generation == before.Generation {
 		t.Errorf("after moving alone: %+v", heard)
 	}
 	redistest.Eventually(t, "who has not moved counts no more", func() bool { mustHeartbeat(t, a, false); return a.Size() == 1 })
