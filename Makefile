@@ -77,11 +77,12 @@ empty :=
 space := $(empty) $(empty)
 RACE_SKIP := $(subst $(space),|,$(strip $(RACE_SKIP)))
 
-# $(call at_once,n) lets up to n parallel tests of a package run at once in the library's own module, because
-# they mostly wait. Elsewhere scripts/go-test sets the number, since some tests of faults check how soon
-# Redis decides again after a failover. The race detector multiplies the use of the processors, so n is
-# smaller with it.
-at_once = $$(test "$$module" != . || echo -parallel $(1))
+# Without the race detector, up to twelve parallel tests of a package run at once in the library's own
+# module, because they mostly wait. Elsewhere scripts/go-test sets the number. Some tests of faults
+# check how soon Redis decides again after a failover, and the race detector multiplies the use of the
+# processors: with eight at once, the nodes of a Cluster were too slow for a test, once in six runs
+# beside other work.
+AT_ONCE := $$(test "$$module" != . || echo -parallel 12)
 
 # Sets the variable tested to the packages of a module that have tests and do not only compute. Sets
 # waiting to the packages among them that mostly wait, and others to the rest.
@@ -114,11 +115,11 @@ computing = $(addprefix ./,$(filter-out $(ELSEWHERE),$(COMPUTING)))
 test: redis ## run all tests; installs a Redis server if there is none
 	$(if $(filter .,$(MODULES)),$(COMPILE) $(computing))
 	$(if $(filter .,$(MODULES)),$(GO_TEST) $(BESIDE) -timeout 10m $(computing))
-	$(call each,$(OTHERS); $(call go_test,-timeout 10m,$(call at_once,12)))
+	$(call each,$(OTHERS); $(call go_test,-timeout 10m,$(AT_ONCE)))
 
 .PHONY: race
 race: redis ## run the tests in which the race detector may find something, with it
-	$(call each,export RAPID_CHECKS=$(RACE_CHECKS); $(OTHERS); $(call go_test,-race -timeout 15m -skip '$(RACE_SKIP)',$(call at_once,8)),$(RACE_MODULES))
+	$(call each,export RAPID_CHECKS=$(RACE_CHECKS); $(OTHERS); $(call go_test,-race -timeout 15m -skip '$(RACE_SKIP)'),$(RACE_MODULES))
 
 .PHONY: soak
 soak: redis ## run the tests on many random cases (SOAK_CHECKS=5000), kill holders (SOAK_KILLS=10000), call under random loads (SOAK_LOAD=5m), run each fuzz target for long (FUZZ_TIME=1m)
