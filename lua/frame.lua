@@ -521,9 +521,9 @@ local function decide_takes(s)
   end
 end
 
--- Decides entries up to the first that is no plain one, and returns whether there were any. A plain one is a TAKE, in
--- time, that shares its key with no neighbor, and that its rule's plain function can decide. If all of a count fit, they
--- are one charge of their total cost; otherwise a part of them may fit, and it is no plain one.
+-- Decides entries up to the first that is no plain one. A plain one is a TAKE, in time, that shares its key with no
+-- neighbor, and that its rule's plain function can decide. If all of a count fit, they are one charge of their total cost;
+-- otherwise a part of them may fit, and it is no plain one.
 local function decide_plain_entries(s)
   local from, last, n, ends = at, keys, replies, #packed
   while from <= ends and n < MAX_PIECES do
@@ -555,9 +555,7 @@ local function decide_plain_entries(s)
     from, last, n = next_at, last + 1, n + 1 -- the next entry has another key, so key and holds do not matter
     reply[n] = encoded
   end
-  local decided = n > replies
   at, keys, replies = from, last, n
-  return decided
 end
 
 -- The same for a HOLD or SETTLE, unless the entry before has left a state of its key in memory.
@@ -773,13 +771,16 @@ local function decide(all_keys, asked)
   local s = state
   s.key, s.changed, s.holds_changed, replies = '', false, false, 0
 
+  if not single then -- it was tried above
+    decide_plain_entries(s)
+  end
   while at <= #packed do
     local form = byte(packed, at)
     if form == MANY_TAKES then
       decide_takes(s)
     elseif form % 32 >= 16 then
       run_group(s)
-    elseif (single or not decide_plain_entries(s)) and not held_plainly(s) then -- a single one was tried above
+    elseif not held_plainly(s) then
       local e = read_entry(entry)
       look(e, s)
       if e.operation == HOLD and e.fits < e.count then
@@ -791,6 +792,7 @@ local function decide(all_keys, asked)
     if replies >= MAX_PIECES then
       shorten_reply()
     end
+    decide_plain_entries(s)
   end
   write(s)
   reply[replies + 1] = header_tag and sub(header_now, 2, 8) or pack_time(clock)
