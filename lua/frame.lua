@@ -771,7 +771,7 @@ local function decide(all_keys, asked)
   local s = state
   s.key, s.changed, s.holds_changed, replies = '', false, false, 0
 
-  if not single then -- it was tried above
+  if not single and byte(packed, at) ~= MANY_TAKES then -- a single one was tried above
     decide_plain_entries(s)
   end
   while at <= #packed do
@@ -792,7 +792,9 @@ local function decide(all_keys, asked)
     if replies >= MAX_PIECES then
       shorten_reply()
     end
-    decide_plain_entries(s)
+    if at <= #packed then
+      decide_plain_entries(s)
+    end
   end
   write(s)
   reply[replies + 1] = header_tag and sub(header_now, 2, 8) or pack_time(clock)
