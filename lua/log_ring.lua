@@ -69,20 +69,25 @@ make[SLIDING_LOG] = function()
     return s.base - (s.base - slot) % 256 ^ s.width
   end
 
-  -- A galloping search from the oldest unit. It takes constant time if few units have left since the last search,
-  -- and logarithmic time at worst.
+  -- A galloping search from the oldest or the newest unit, whichever is probably closer. It takes constant time if few
+  -- units are passed, and logarithmic time at worst.
   function ring.expired(s, threshold)
-    if ring.stamp(s, 0) > threshold then
+    local low, high, step = 0, s.count, 1 -- unit low has left, and unit high has not, or there is none
+    if s.base - threshold < s.longest / 2 then
+      while step <= high and ring.stamp(s, high - step) > threshold do
+        high = high - step
+        step = step * 2
+      end
+      low = math.max(-1, high - step)
+    elseif ring.stamp(s, 0) > threshold then
       return 0
+    else
+      while low + step < high and ring.stamp(s, low + step) <= threshold do
+        low = low + step
+        step = step * 2
+      end
+      high = math.min(high, low + step)
     end
-    -- Unit low has left; unit high has not, or there is none.
-    local low, step = 0, 1
-    local high = s.count
-    while low + step < high and ring.stamp(s, low + step) <= threshold do
-      low = low + step
-      step = step * 2
-    end
-    high = math.min(high, low + step)
     while high - low > 1 do
       local middle = floor((low + high) / 2)
       if ring.stamp(s, middle) <= threshold then
@@ -191,30 +196,41 @@ make[SLIDING_LOG] = function()
     store(s, fields(s) .. slots .. rep('\0', s.capacity * s.width - #slots), matters(s.newest, s.longest))
   end
 
-  -- Removes ranges of units.
-  local function write_released(s, ranges)
-    local width = math.max(s.width or 5, width_for(s.longest))
-    local stored, pieces, from = unroll(s, width), {}, 0
+  -- Returns slots, of which the first is that of unit number "from", without those in the ranges.
+  local function without(ranges, slots, from, width)
+    local pieces, start = {}, from
     for i = 1, #ranges do
       local range = ranges[i]
-      pieces[i] = sub(stored, from * width + 1, range.from * width)
-      from = range.from + range.units
+      pieces[i] = sub(slots, (start - from) * width + 1, math.max(0, range.from - from) * width)
+      start = range.from + range.units
     end
-    pieces[#pieces + 1] = sub(stored, from * width + 1)
-    s.count, s.width = s.count - s.given, width
-    write_ring(s, concat(pieces))
+    pieces[#pieces + 1] = sub(slots, (start - from) * width + 1)
+    return concat(pieces)
   end
 
-  -- Removes the units that follow those that have left the window; the latter move up to close the gap. Under a longer
+  -- Removes ranges of units: the older or the newer units move up to close the gaps, whichever are fewer. Under a longer
   -- window than before, the ring is rewritten: its stamps may become wider, and the key lasts longer.
-  local function write_given(s)
+  local function write_given(s, ranges)
     if s.inherited or s.longest ~= unpack_int(s.raw, HEADER + 1, 6) then
-      return write_released(s, { { from = s.left, units = s.given } })
+      local width = math.max(s.width or 5, width_for(s.longest))
+      local slots = without(ranges, unroll(s, width), 0, width)
+      s.count, s.width = s.count - s.given, width
+      write_ring(s, slots)
+      return
     end
-    if s.left > 0 then
-      write_slots(s, s.given, read_slots(s, 0, s.left))
+    local first, older = ranges[1], ranges[#ranges].from
+    local after = first.from + first.units
+    local newer = s.count - after
+    if newer <= older then
+      if newer > 0 then
+        write_slots(s, first.from, without(ranges, read_slots(s, after, newer), after, s.width))
+      end
+    else
+      if older > 0 then
+        write_slots(s, s.given, without(ranges, read_slots(s, 0, older), 0, s.width))
+      end
+      s.head = (s.head + s.given) % s.capacity
     end
-    s.head = (s.head + s.given) % s.capacity
     s.count = s.count - s.given
     call('SETRANGE', s.key, '0', fields(s))
   end
@@ -265,10 +281,8 @@ make[SLIDING_LOG] = function()
   function ring.write(s, rule)
     if s.past then
       write_past(s)
-    elseif s.released then
-      write_released(s, s.released)
     elseif s.given > 0 then
-      write_given(s)
+      write_given(s, s.released or { { from = s.left, units = s.given } })
     else
       write_added(s, rule)
     end
@@ -341,7 +355,7 @@ make[SLIDING_LOG] = function()
 
     local left = count
     if count > 0 and newest > now - window then
-      p.key, p.raw, p.base, p.head, p.count, p.capacity, p.width = key, raw, newest, head, count, capacity, width
+      p.key, p.raw, p.base, p.longest, p.head, p.count, p.capacity, p.width = key, raw, newest, window, head, count, capacity, width
       left = ring.expired(p, now - window)
     end
     local slot = (head + count) % capacity
@@ -382,6 +396,25 @@ make[SLIDING_LOG] = function()
       put(option == 'PX' and 'PEXPIRE' or 'PEXPIREAT', key, ms)
     end
     return front
+  end
+
+  -- Gives back units of a ring whose key has no offset, see plain_give in state.lua.
+  function ring.plain_give(key, rule, stamp, _, units, alike)
+    if not open(p, key) or p.offset > 0 or p.newest > clock or p.tag < TAG_LOG or p.tag > TAG_LONG_LOG or not ring.read(p) then
+      seen_key, seen = key, p.raw
+      return
+    end
+    ring.log.look(p, rule)
+    local given = ring.log.release(p, rule, alike and alike.stamps or { stamp }, nil, alike and alike.units or { units })
+    if given == p.count then -- the key would be empty
+      seen_key, seen = key, p.raw
+      return
+    end
+    if given > 0 then
+      ring.write(p, rule)
+      p.raw, p.given = sub(p.raw, 1, SLOTS), 0 -- slots may have been moved
+    end
+    return given, math.max(0, rule.quota - p.count + p.left), ring.log.reset(p, rule)
   end
 
   return sliding_log(ring)

@@ -60,7 +60,7 @@ local function sliding_log(encoding)
   function log.rule(quota, window)
     return {
       algorithm = log, quota = quota, window = window, slack = math.max(1, floor(window / 16)),
-      dims = pack_int(window, 6) .. pack_int(quota, 5), plain = encoding.plain,
+      dims = pack_int(window, 6) .. pack_int(quota, 5), plain = encoding.plain, plain_give = encoding.plain_give,
       same_at = 0, same_cost = 0, same_value = '', same_answer = '', -- of a new key
     }
   end
@@ -120,11 +120,15 @@ local function sliding_log(encoding)
     table.sort(order)
     local own, next_unit = {}, s.left
     for i = 1, #order do
-      local from = math.max(next_unit, log.up_to(s, order[i] - 1))
-      local n = math.min(wanted[order[i]], log.up_to(s, order[i]) - from)
+      local at = order[i]
+      local to = log.up_to(s, at)
+      local n = math.min(wanted[at], to - next_unit)
+      if n > 0 and stamp(s, to - n) < at then -- there are fewer units of this stamp
+        n = math.min(n, to - log.up_to(s, at - 1))
+      end
       if n > 0 then
-        own[#own + 1] = { from = from, units = n }
-        next_unit, missing = from + n, missing - n
+        own[#own + 1] = { from = to - n, units = n }
+        next_unit, missing = to, missing - n
       end
     end
     own[#own + 1] = { from = s.count, units = 0 } -- for the units after the others
