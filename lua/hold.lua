@@ -359,8 +359,13 @@ local function charge_at(s, rule, charge, stamps, units)
   return charged
 end
 
--- The same for units used now.
+-- The same for units used now. Those that fit are charged like any others.
 local function charge_used(s, rule, units)
+  if units <= s.free then
+    rule.algorithm.take(s, rule, units)
+    s.newest, s.charged, s.changed = s.now, true, true
+    return units
+  end
   return charge_at(s, rule, rule.algorithm.charge, { s.now }, { units })
 end
 

@@ -234,3 +234,36 @@ func TestJoinedSettlementsAfterTheirWindow(t *testing.T) {
 		t.Errorf("%+v, want 10 free, and nothing to reset", r)
 	}
 }
+
+// A log gives back the units of the hold itself. If a refund has given back some of these, as the oldest at that time, the
+// oldest units are given back for them, and not those that were charged just before the hold.
+func TestASettlementOfALogGivesBackTheOldestForTheHoldsOwn(t *testing.T) {
+	const second = int64(1_000_000)
+	for _, a := range []limit.Algorithm{limit.SlidingLog(), limit.SlidingLogZSet()} {
+		script, key := NewScript(redistest.Shared(t).Client(t)), redistest.Prefix()+"own"
+		rule := newRule(t, limit.PerMinute(20), a)
+		run := func(at int64, e Entry) Reply {
+			t.Helper()
+			e.Key, e.Rule = key, rule
+			replies, err := script.Run(t.Context(), []Entry{e}, epoch+at*second)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return replies[0]
+		}
+		run(0, holdEntry("", nil, lua.Hold, 1, 4))
+		taken := run(1, Entry{Cost: 3})
+		run(2, Entry{Operation: lua.Refund, Cost: 3, Charged: 3, Stamp: taken.Stamp}) // one unit of the hold is left
+		run(3, past("", nil, 1, Charge{5, 10 * time.Second}, Charge{2, 20 * time.Second}))
+		if r := run(4, holdEntry("", nil, lua.Settle, 1, 0)); r.Granted != 4 || r.Remaining != 13 {
+			t.Errorf("%v: settled with nothing: %+v, want 4 given back and 13 free", a, r)
+		}
+		// The hold's unit is gone, and of the older ones the two of second -17 and one of second -7.
+		if r := run(4, Entry{Operation: lua.Peek, Cost: 14}); r.RetryAfter != (60-7-4)*time.Second {
+			t.Errorf("%v: %+v, want the next unit %d s later", a, r, 60-7-4)
+		}
+		if r := run(54, Entry{Operation: lua.Peek, Cost: 1}); r.Remaining != 17 {
+			t.Errorf("%v: %d units free after the older ones have left, want 17: all but those of second 1", a, r.Remaining)
+		}
+	}
+}
