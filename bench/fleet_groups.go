@@ -13,6 +13,7 @@ const (
 	fleetHalf    = "fleet-half"
 	fleetOpen    = "fleet-open"
 	fleetCluster = "fleet-cluster"
+	fleetSlots   = "fleet-slots"
 )
 
 var (
@@ -54,6 +55,9 @@ func fleetGroups(s settings, run string, peers []contender) []group {
 			contenders: []contender{{nameGCRA, ours, openDefault(limit.GCRA())}, {nameTags, ours, openDefault(limit.GCRA(), tiered.HashTags(hashTags))},
 				{nameLog, ours, openDefault(limit.SlidingLog())}, peers[0], {nameRueidis, peer, openRueidis}},
 			sizes: s.Fleet, share: 1, prefill: true, masters: clusterMasters},
+		{name: fleetSlots, title: "Acquire + Release on one hot key, always free, many processes",
+			workload: func() workload { return hotKey(run + ":fleetslots") }, reference: nameSemaphore,
+			contenders: slotContenders, sizes: s.Fleet, share: 1},
 	}
 }
 

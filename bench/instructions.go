@@ -141,6 +141,13 @@ func allCounted(ctx context.Context, client *redis.Client) ([]countedCall, error
 			return run(ctx, e)
 		}})
 	}
+	for _, n := range []int{1, 16, 64} {
+		c, err := countedSlots(ctx, client, script, n)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, c...)
+	}
 	hour, err := remote.NewRule(limit.PerHour(1000).WithBurst(1000), limit.GCRA())
 	if err != nil {
 		return nil, err
@@ -196,6 +203,64 @@ func allCounted(ctx context.Context, client *redis.Client) ([]countedCall, error
 		}})
 	}
 	return all, nil
+}
+
+// countedSlots acquires and releases a slot while n processes hold slots of the key: this one or not, and in a sorted set.
+func countedSlots(ctx context.Context, client *redis.Client, script *remote.Script, n int) (all []countedCall, err error) {
+	rules := make([]*remote.Rule, n+1) // the last process holds none
+	for i := range rules {
+		holder := remote.Holder{0: 1, 6: byte(i >> 8), 7: byte(i)}
+		if rules[i], err = remote.NewSlotsRule(limit.Concurrent(manySlots), 10*time.Minute, holder); err != nil {
+			return nil, err
+		}
+	}
+	held := map[string]bool{}
+	hold := func(key string, acquire func(i int) error) (err error) {
+		for i := 0; i < n && !held[key] && err == nil; i++ {
+			err = acquire(i)
+		}
+		held[key] = true
+		return err
+	}
+	for _, who := range []struct {
+		name string
+		rule *remote.Rule
+	}{{"one of them", rules[0]}, {"another", rules[n]}} {
+		name := fmt.Sprintf("%d processes hold slots: %s acquires and releases one", n, who.name)
+		all = append(all, countedCall{name: name, ask: func(ctx context.Context, key string) (bool, error) {
+			key = name + key
+			if err := hold(key, func(i int) error {
+				_, err := runCounted(ctx, script, remote.Entry{Key: key, Rule: rules[i], Cost: 1})
+				return err
+			}); err != nil {
+				return false, err
+			}
+			e := remote.Entry{Key: key, Rule: who.rule, Cost: 1}
+			if _, err := runCounted(ctx, script, e); err != nil && !errors.Is(err, errRecorded) {
+				return false, err
+			}
+			e.Operation = lua.Refund
+			return runCounted(ctx, script, e)
+		}})
+	}
+	sha, err := client.ScriptLoad(ctx, semaphoreScript).Result()
+	name := fmt.Sprintf("a semaphore with %d members: one more acquires and releases", n)
+	all = append(all, countedCall{name: name, ask: func(ctx context.Context, key string) (bool, error) {
+		key = name + key
+		acquire := func(i int) error {
+			return client.EvalSha(ctx, sha, []string{key}, time.Now().UnixMilli(), time.Now().Add(time.Hour).UnixMilli(), manySlots, i).Err()
+		}
+		err := hold(key, acquire)
+		if err == nil {
+			err = acquire(n)
+		}
+		if err != nil && !errors.Is(err, errRecorded) {
+			return false, err
+		}
+		err = client.ZRem(ctx, key, n).Err()
+		return err == nil, err
+	}})
+	return all, err
 }
 
 // countedEntries returns entries for n keys, which are a group if group is not 0.

@@ -26,16 +26,18 @@ const (
 	slotTTL = 10 * time.Second
 )
 
-// slotGroups acquire a slot and release it. One decision is both.
+// slotContenders acquire a slot and release it. One decision is both.
+var slotContenders = []contender{
+	{nameSlots, ours, openSlots},
+	{nameSemaphore, peer, openSemaphore},
+	{nameTwoReturns, floor, openTwoReturns},
+}
+
 func slotGroups(run string) []group {
 	return []group{{
 		name: slotsGroup, title: "Acquire + Release on one hot key, always free",
 		workload: func() workload { return hotKey(run + ":slots") }, reference: nameSemaphore, share: 1, finer: true,
-		contenders: []contender{
-			{nameSlots, ours, openSlots},
-			{nameSemaphore, peer, openSemaphore},
-			{nameTwoReturns, floor, openTwoReturns},
-		},
+		contenders: slotContenders,
 	}}
 }
 

@@ -2,8 +2,16 @@
 -- unit counts until it is given back, or until its process has sent nothing for so long that the process counts as
 -- dead.
 --
---   tag 9: header, then for each process: its id (8 bytes), until when it counts (7, the key's
---   own time), units (7)
+--   tag 10: header, total (7 bytes), first (7), last (7), then for each process: its id (8), until
+--   when it counts (7), units (7)
+--
+-- total     the units of all records
+-- first     no record ends before this time
+-- last      all records have ended at this time
+--
+-- All times are the key's own. Thanks to the sums in front, a decision reads and writes one record, however many
+-- processes hold units. Only once first has passed are all records looked at: those that have ended are dropped.
+-- The processes renew theirs, so that happens less than twice in the life of a record.
 --
 -- A record belongs to a process and not to a slot, so a renewal covers all units of the key at once. The rule names
 -- the process, so each process has its own rules. The rule's window is how long a record lasts without renewal. The
@@ -16,142 +24,130 @@
 --
 -- Part of the decision script; numbers.lua lists the parts in their order.
 --
---   takes  numbers; of state.lua make, header, expiry, PREFIX, HEADER, MAX_UNITS, TAG_SLOTS,
---          CONCURRENCY
+--   takes  numbers; of state.lua make, header, expiry, decimal, put, find_record, denial, PREFIX,
+--          HEADER, LATEST, MAX_UNITS, TAG_SLOTS, CONCURRENCY
 --   gives  make[CONCURRENCY], with one function beside those of state.lua: statement(s, rule, units),
 --          which carries out a SLOTS
 
 local HOLDER_BYTES = 22
--- The most processes that may hold units of one key: each decision reads all records (law 7).
+-- The most processes that may hold units of one key, which bounds the value's length (law 7).
 local MAX_HOLDERS = 1000
 local LONGEST_SLOT = 600000000 -- the longest life of a record, in µs
 local AS_KNOWN = 2 ^ 48 - 1 -- the units of a SLOTS that changes no number
 
 make[CONCURRENCY] = function()
+  local RECORDS = HEADER + 21 -- the records start after this byte
+
   local slots = { codes = { [TAG_SLOTS] = CONCURRENCY } }
 
   -- Parameters: the process's id (8 bytes).
   function slots.rule(quota, window, params)
-    return { algorithm = slots, quota = quota, window = window, holder = sub(packed, params, params + 7) }
+    return {
+      algorithm = slots, quota = quota, window = window, window_text = pack_time(window), holder = sub(packed, params, params + 7),
+      plain = slots.plain, plain_refund = slots.plain_refund,
+    }
   end
 
-  -- Sums up the records. If one more process would be too many, no units are free for a process without a record.
-  local function count(s, rule)
-    local held = 0
-    s.own = false
-    for i = 1, #s.holders do
-      local record = s.holders[i]
-      held = held + record.units
-      if record.id == rule.holder then
-        s.own = record
-      end
-    end
-    s.free = math.max(0, rule.quota - held)
-    if not s.own and #s.holders >= MAX_HOLDERS then
-      s.free = 0
-    end
+  -- Reports whether so many other processes hold units that this one can hold none.
+  local function is_crowded(s)
+    return s.own_units == 0 and (#s.raw - RECORDS) / HOLDER_BYTES - (s.own_at and 1 or 0) >= MAX_HOLDERS
   end
 
-  slots.recount = count
+  function slots.recount(s, rule)
+    local free = rule.quota - s.total
+    s.free = free > 0 and not is_crowded(s) and free or 0
+  end
 
-  function slots.read(s)
-    local raw = s.raw
-    if #raw == PREFIX then
-      raw = read('GET', s.key)
+  -- Finds the process's own record in s.raw. Returns false if it is damaged.
+  local function find_own(s, rule)
+    local at = find_record(s.raw, rule.holder, RECORDS + 1, HOLDER_BYTES)
+    s.own_at, s.own_till, s.own_units = at, 0, 0
+    if at then
+      s.own_till, s.own_units = unpack_time(s.raw, at + 8), unpack_time(s.raw, at + 15)
+      return s.own_till <= s.last and s.own_units >= 1 and s.own_units <= s.total
     end
-    local size = #raw - HEADER
-    if size <= 0 or size % HOLDER_BYTES > 0 or size > MAX_HOLDERS * HOLDER_BYTES then
-      return false
-    end
-    local records, seen = {}, {}
-    for from = HEADER + 1, #raw, HOLDER_BYTES do
-      local record = { id = sub(raw, from, from + 7), till = unpack_time(raw, from + 8), units = unpack_time(raw, from + 15) }
-      if seen[record.id] or record.units < 1 or record.units > MAX_UNITS or record.till > s.newest + LONGEST_SLOT then
-        return false
-      end
-      seen[record.id] = true
-      records[#records + 1] = record
-    end
-    s.holders = records
     return true
   end
 
-  function slots.look(s, rule)
-    local alive = {}
-    if s.tag ~= 0 then
-      for i = 1, #s.holders do
-        if s.holders[i].till > s.now then
-          alive[#alive + 1] = s.holders[i]
-        end
-      end
+  -- The other records are not checked. If they are damaged, decisions are wrong until they end, at s.last.
+  function slots.read(s, rule)
+    if #s.raw == PREFIX then
+      s.raw = read('GET', s.key)
     end
-    s.holders = alive
-    count(s, rule)
+    local size = #s.raw - RECORDS
+    if size <= 0 or size % HOLDER_BYTES > 0 or size > MAX_HOLDERS * HOLDER_BYTES then
+      return false
+    end
+    s.total, s.first, s.last = unpack_time(s.raw, HEADER + 1), unpack_time(s.raw, HEADER + 8), unpack_time(s.raw, HEADER + 15)
+    s.lasts = s.last
+    return s.total >= size / HOLDER_BYTES and s.total <= MAX_HOLDERS * MAX_UNITS and s.first <= s.last
+      and s.last <= s.newest + LONGEST_SLOT and find_own(s, rule)
   end
 
-  -- Returns the time until units are free if no process renews its record.
-  function slots.wait(s, rule, cost)
-    local ends, held = {}, 0
-    for i = 1, #s.holders do
-      ends[i], held = s.holders[i], held + s.holders[i].units
-    end
-    table.sort(ends, function(a, b) return a.till < b.till end)
-    local after = 0
-    for i = 1, #ends do
-      if rule.quota - held >= cost and (s.own or #ends - i + 1 < MAX_HOLDERS) then
-        break
+  -- Drops the records that have ended, in memory.
+  local function prune(s)
+    local raw = s.raw
+    local kept, n = { sub(raw, 1, RECORDS) }, 1
+    s.total, s.first, s.lasts = 0, LATEST, 0 -- lasts: the value must be rewritten
+    for from = RECORDS + 1, #raw, HOLDER_BYTES do
+      local till, units = unpack_time(raw, from + 8), unpack_time(raw, from + 15)
+      if till > s.now and till <= s.last and units <= MAX_UNITS then -- the rest also drops what is damaged
+        n = n + 1
+        kept[n] = sub(raw, from, from + HOLDER_BYTES - 1)
+        s.total, s.first = s.total + units, math.min(s.first, till)
       end
-      held, after = held - ends[i].units, ends[i].till - s.now
     end
-    return after
+    s.raw = concat(kept)
+    if n == 1 then
+      s.last = 0
+    end
+  end
+
+  function slots.look(s, rule)
+    if s.tag == 0 then
+      s.total, s.first, s.last, s.own_at, s.own_till, s.own_units = 0, LATEST, 0, nil, 0, 0
+    elseif s.first <= s.now then
+      prune(s)
+      find_own(s, rule)
+    end
+    slots.recount(s, rule)
+  end
+
+  -- Returns the time for which no unit comes back unless a process gives it back.
+  function slots.wait(s)
+    return s.total > 0 and s.first - s.now or 0
   end
 
   -- Sets the number of the process's units, and renews its record.
   local function hold(s, rule, units)
-    local till = s.now + rule.window
-    if s.own and units > 0 then
-      s.own.units, s.own.till = units, math.max(s.own.till, till)
-    elseif units > 0 then
-      s.holders[#s.holders + 1] = { id = rule.holder, till = till, units = units }
-    else
-      local others = {}
-      for i = 1, #s.holders do
-        if s.holders[i] ~= s.own then
-          others[#others + 1] = s.holders[i]
-        end
-      end
-      s.holders = others
+    s.total, s.own_units = s.total - s.own_units + units, units
+    if units > 0 then
+      s.own_till = math.max(s.own_till, s.now + rule.window)
+      s.first, s.last = math.min(s.first, s.own_till), math.max(s.last, s.own_till)
     end
-    count(s, rule)
+    slots.recount(s, rule)
   end
 
   function slots.take(s, rule, cost)
-    hold(s, rule, cost + (s.own and s.own.units or 0))
+    hold(s, rule, s.own_units + cost)
   end
 
-  function slots.give(s, rule, _, _, units)
-    if not s.own then
-      return 0
-    end
-    units = math.min(units, s.own.units)
-    s.own.units, s.changed = s.own.units - units, true
-    if s.own.units == 0 then
-      hold(s, rule, 0)
+  function slots.give(s, _, _, _, units)
+    units = math.min(units, s.own_units)
+    if units > 0 then
+      s.total, s.own_units, s.changed = s.total - units, s.own_units - units, true
     end
     return units
   end
 
   -- Carries out a SLOTS. Returns how many units the process was known to hold.
   function slots.statement(s, rule, units)
-    local known = s.own and s.own.units or 0
+    local known = s.own_units
     if units == AS_KNOWN then
       units = known
     end
     units = math.min(units, MAX_UNITS)
-    if units > 0 or known > 0 then
-      if units > 0 and not s.own and #s.holders >= MAX_HOLDERS then
-        return known
-      end
+    if (units > 0 or known > 0) and not is_crowded(s) then
       hold(s, rule, units)
       s.newest, s.charged, s.changed = s.now, true, true
     end
@@ -164,28 +160,121 @@ make[CONCURRENCY] = function()
   end
 
   function slots.empty(s)
-    return #s.holders == 0
+    return s.total == 0
   end
 
-  local function last(s)
-    local till = s.now
-    for i = 1, #s.holders do
-      till = math.max(till, s.holders[i].till)
+  -- Writes the front and the process's own record, which is at a position or has to come there. A short value is
+  -- rewritten, as is one whose length changes: a string that SETRANGE makes longer would take twice as many bytes. The key
+  -- expires at "ends"; "lasts" is when it does so far.
+  local function put_own(key, raw, front, at, own, ends, lasts)
+    if #raw <= PREFIX or at > #raw or own == '' or lasts == 0 then
+      put('SET', key, front .. sub(raw, RECORDS + 1, at - 1) .. own .. sub(raw, at + HOLDER_BYTES), expiry(ends))
+      return
     end
-    return till
+    put('SETRANGE', key, decimal(at - 1), own)
+    put('SETRANGE', key, '0', front)
+    if ends ~= lasts then
+      local option, ms = expiry(ends)
+      put(option == 'PX' and 'PEXPIRE' or 'PEXPIREAT', key, ms)
+    end
   end
 
-  function slots.write(s)
-    local text = { header(TAG_SLOTS, s) }
-    for i = 1, #s.holders do
-      local record = s.holders[i]
-      text[i + 1] = record.id .. pack_time(record.till) .. pack_time(record.units)
-    end
-    call('SET', s.key, concat(text), expiry(last(s) - s.offset))
+  function slots.write(s, rule)
+    local own = s.own_units > 0 and rule.holder .. pack_time(s.own_till) .. pack_time(s.own_units) or ''
+    local front = header(TAG_SLOTS, s) .. pack_time(s.total) .. pack_time(s.first) .. pack_time(s.last)
+    put_own(s.key, s.raw, front, s.own_at or #s.raw + 1, own, s.last - s.offset, s.lasts - s.offset)
   end
 
   function slots.reset(s)
-    return last(s) - s.now
+    return s.total > 0 and s.last - s.now or 0
+  end
+
+  -- Most requests are about a key that is new, or that has no offset and no record that has ended. These are decided on
+  -- the fast path, with fewer calls of functions. This reads such a key. Returns its value, total, first and last, and of
+  -- the process's own record the position, the end and the units; or nothing if the key is not as simple.
+  local function read_plainly(key, rule)
+    local raw, now = pcall('GET', key) or '', clock
+    seen_key, seen = key, raw
+    if raw == '' then
+      return raw, 0, LATEST, 0, 1, 0, 0
+    end
+    local size = #raw - RECORDS
+    if size <= 0 or size % HOLDER_BYTES > 0 or size > MAX_HOLDERS * HOLDER_BYTES then -- it may be no string
+      return
+    end
+    local tag, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, t, u, v = byte(raw, 1, HEADER + 7)
+    local newest = (((((a * 256 + b) * 256 + c) * 256 + d) * 256 + e) * 256 + f) * 256 + g
+    local total = (((((o * 256 + p) * 256 + q) * 256 + r) * 256 + t) * 256 + u) * 256 + v
+    if tag ~= TAG_SLOTS or h + i + j + k + l + m + n > 0 or newest > now or total > MAX_HOLDERS * MAX_UNITS or total < size / HOLDER_BYTES then
+      return
+    end
+    a, b, c, d, e, f, g, h, i, j, k, l, m, n = byte(raw, HEADER + 8, RECORDS)
+    local first = (((((a * 256 + b) * 256 + c) * 256 + d) * 256 + e) * 256 + f) * 256 + g
+    local last = (((((h * 256 + i) * 256 + j) * 256 + k) * 256 + l) * 256 + m) * 256 + n
+    if first <= now or first > last or last > newest + LONGEST_SLOT then
+      return
+    end
+    local at = find(raw, rule.holder, RECORDS + 1, true)
+    if at then
+      a, b, c, d, e, f, g, h, i, j, k, l, m, n = byte(raw, at + 8, at + HOLDER_BYTES - 1)
+      if (at - RECORDS - 1) % HOLDER_BYTES == 0 then
+        local till = (((((a * 256 + b) * 256 + c) * 256 + d) * 256 + e) * 256 + f) * 256 + g
+        local units = (((((h * 256 + i) * 256 + j) * 256 + k) * 256 + l) * 256 + m) * 256 + n
+        if till <= last and units >= 1 and units <= total then
+          return raw, total, first, last, at, till, units
+        end
+      end
+    elseif size < MAX_HOLDERS * HOLDER_BYTES then
+      return raw, total, first, last, #raw + 1, 0, 0
+    end
+  end
+
+  function slots.plain(key, cost, rule, may_deny)
+    local raw, total, first, last, at, till, units = read_plainly(key, rule)
+    if not raw then
+      return
+    end
+    local now, free = clock, rule.quota - total
+    if cost > free then
+      local wait = first - now
+      return may_deny and total > 0 and denial(math.max(0, free), last - now, wait, wait)
+    end
+    if till < now + rule.window then
+      till = now + rule.window
+    end
+    local text, ends = pack_time(till), last
+    local front = header_of_now(TAG_SLOTS) .. pack_time(total + cost) .. (till < first and text or sub(raw, HEADER + 8, HEADER + 14))
+    if till > last then
+      ends, front = till, front .. text
+    else
+      front = front .. sub(raw, HEADER + 15, RECORDS)
+    end
+    put_own(key, raw, front, at, rule.holder .. text .. pack_time(units + cost), ends, last)
+    seen_key = nil
+    return char(ANSWER_ALLOWED) .. pack_time(free - cost) .. (ends == now + rule.window and rule.window_text or pack_time(ends - now))
+  end
+
+  -- The same for a REFUND: see plain_refund in state.lua.
+  function slots.plain_refund(key, given, rule)
+    local raw, total, _, last, at, _, units = read_plainly(key, rule)
+    if not raw then
+      return
+    end
+    if given > units then
+      given = units
+    end
+    if given > 0 then
+      total, units = total - given, units - given
+      if total == 0 then
+        last = clock
+        call('DEL', key)
+      else
+        local front = sub(raw, 1, HEADER) .. pack_time(total) .. sub(raw, HEADER + 8, RECORDS)
+        put_own(key, raw, front, at, units > 0 and sub(raw, at, at + 14) .. pack_time(units) or '', last, last)
+      end
+    end
+    seen_key = nil
+    return '\0\4' .. pack_time(given + OUTCOME_OFFSET) .. pack_time(math.max(0, rule.quota - total)) .. pack_time(total > 0 and last - clock or 0) .. NO_OFFSET
   end
 
   return slots

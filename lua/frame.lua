@@ -521,8 +521,8 @@ local function decide_takes(s)
   end
 end
 
--- Decides entries up to the first that is no plain one. A plain one is a TAKE, in time, that shares its key with no
--- neighbor, and that its rule's plain function can decide. If all of a count fit, they are one charge of their total cost;
+-- Decides entries up to the first that is no plain one. A plain one is a TAKE or REFUND, in time, that shares its key with
+-- no neighbor, and that its rule's plain function can decide. If all of a count fit, they are one charge of their total cost;
 -- otherwise a part of them may fit, and it is no plain one.
 local function decide_plain_entries(s)
   local from, last, n, ends = at, keys, replies, #packed
@@ -536,19 +536,23 @@ local function decide_plain_entries(s)
     elseif form == LONG_TAKE then
       cost, next_at = unpack_time(packed, from + 6), from + 13
       next_form = byte(packed, next_at)
+    elseif form == REFUND then
+      next_at = from + 20
+      next_form = byte(packed, next_at)
     else
       break
     end
     local rule = rules[number * 256 + number_low]
     after = after * 256 + after_low
-    if not rule.plain or cost > rule.most_plain or after < too_late or (next_form and next_form % 16 >= 8) then
+    local plain = form == REFUND and rule.plain_refund or form ~= REFUND and rule.plain
+    if not plain or cost > rule.most_plain or after < too_late or (next_form and next_form % 16 >= 8) then
       break
     end
     if s.key ~= '' then
       write(s)
       s.key = '' -- it may be the same key, under another rule
     end
-    local encoded = rule.plain(asked_keys[last + 1], cost, rule, form ~= COUNTED_TAKE)
+    local encoded = plain(asked_keys[last + 1], cost, rule, form ~= COUNTED_TAKE)
     if not encoded then
       break
     end
@@ -693,6 +697,8 @@ do
       return
     elseif form == TAKE then
       return rule.plain and rule.plain(all_keys[1], cost, rule, whole)
+    elseif form == REFUND then
+      return rule.plain_refund and rule.plain_refund(all_keys[1], cost, rule)
     elseif form == LONE_HOLD then
       return hold_plainly(all_keys[1], all_keys[2], rule, cost, sub(asked, id_at, id_at + 7), unpack_time(asked, id_at + 8), 0, 1)
     elseif form == LONE_SETTLE then

@@ -17,8 +17,8 @@
 --
 -- Part of the decision script; numbers.lua lists the parts in their order.
 --
---   takes  numbers; of state.lua expiry, decimal, TAG_HOLDS, LONGEST_WINDOW
---   gives  for frame.lua: EACH_BYTES, NO_HOLD, OUTCOME_OFFSET; hold, extend, take_hold, take_lines,
+--   takes  numbers; of state.lua expiry, decimal, find_record, TAG_HOLDS, LONGEST_WINDOW
+--   gives  for frame.lua: EACH_BYTES, NO_HOLD; hold, extend, take_hold, take_lines,
 --          read_holds, write_holds, forget_holds, end_holds, is_due, room, until_room, release,
 --          charge_at, charge_used; hold_plainly, settle_plainly
 
@@ -29,7 +29,6 @@ local LONGEST_HOLD = 86400000000 -- µs
 local LONGEST_MONTH = 2682000000000 -- µs, of the longest window of a calendar: 31 days and an hour
 local MAX_KEPT = LONGEST_WINDOW + LATE -- µs, the longest life of a line
 local NO_HOLD = '\0\0\0\0\0\0\0\0' -- the id that settles what was not held before
-local OUTCOME_OFFSET = 3 -- see frame.lua
 -- What a HOLD or SETTLE with a count has for each hold, id (8) and units (7): its length, and a pattern that
 -- matches it.
 local EACH_BYTES, EACH = 15, '(........)(.......)'
@@ -88,16 +87,6 @@ end
 local function hold_in(text, from)
   local charged, ends, units = unpack_time(text, from + 9), unpack_time(text, from + 16), unpack_time(text, from + 23)
   return math.min(charged, LATEST), math.min(ends, LATEST), math.min(units, MAX_UNITS)
-end
-
--- The position of the line of a hold, or nil if there is none. The search begins at position "start_at", where a
--- line begins.
-local function find_line(lines, id, start_at)
-  local from = find(lines, id, start_at, true)
-  while from and (from - start_at) % HOLD_BYTES > 0 do
-    from = find(lines, id, from + 1, true)
-  end
-  return from
 end
 
 -- Replaces the line that begins at a position by another line, or by nothing.
@@ -191,7 +180,7 @@ end
 -- Makes the entry's hold last for its life from now on, unless it lasts longer anyway. Returns 1 if the hold
 -- exists, otherwise 0, and sets e.result to how long it lasts.
 local function extend(e, s, rule)
-  local from = find_line(s.lines, e.id, 1)
+  local from = find_record(s.lines, e.id, 1, HOLD_BYTES)
   if not from then
     return 0
   end
@@ -210,7 +199,7 @@ local function take_hold(e, s)
   if e.id == NO_HOLD then
     return s.now, 0
   end
-  local from = find_line(s.lines, e.id, 1)
+  local from = find_record(s.lines, e.id, 1, HOLD_BYTES)
   if not from then
     return
   end
@@ -235,7 +224,7 @@ local function take_lines(text, head, at, count)
     -- Holds are mostly settled in the order of their lines.
     local from = find(text, id, expected, true)
     if from ~= expected then
-      from = from and find_line(text, id, expected) or find_line(text, id, head + 1)
+      from = from and find_record(text, id, expected, HOLD_BYTES) or find_record(text, id, head + 1, HOLD_BYTES)
       if from and from < expected then
         if not seen then
           seen = {}

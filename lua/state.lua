@@ -6,15 +6,15 @@
 --   gives  the names of tags, codes and answers; the clock and the packed argument (clock, virtual,
 --          read_clock, packed, at, next_number); reading a state (new_state, read, open, sound,
 --          keep_time, seen_key, seen) and writing one (put, begin_group, end_group; header,
---          store, expiry, expire, decimal); the algorithms (make, algorithm, made, code_of) and
+--          store, expiry, expire, decimal); find_record; the algorithms (make, algorithm, made, code_of) and
 --          what a new algorithm inherits (inherit, group_size, since)
 --
 --   byte  1      tag: encoding and version. 1, 2 sliding log (5- and 6-byte
 --                stamps), 3 sliding counter, 4 GCRA, 5 fixed window. A changed
 --                encoding gets a new number; an unknown tag is left alone. Tag 6
 --                is a sorted set, see log_zset.lua; 7 and 8 are not states, see
---                lease.lua and hold.lua; 9 is the units held at the same time, see
---                concurrent.lua.
+--                lease.lua and hold.lua; 10 is the units held at the same time, see
+--                concurrent.lua. 9 was that in another encoding.
 --                0 is never written: in memory it means that the key does not exist.
 --   bytes 2-8    newest: the key's own time of its last charge, µs
 --   bytes 9-15   offset: how far the key's own clock is ahead of Redis's, µs
@@ -34,7 +34,7 @@ local HEADER = 15
 -- The tags. Those that Go knows, like the other numbers on which both sides must agree, are in wire.go and lua.go;
 -- a test compares them.
 local TAG_LOG, TAG_LONG_LOG, TAG_COUNTER, TAG_GCRA, TAG_FIXED_WINDOW, TAG_LOG_ZSET = 1, 2, 3, 4, 5, 6
-local TAG_LEASES, TAG_HOLDS, TAG_SLOTS = 7, 8, 9
+local TAG_LEASES, TAG_HOLDS, TAG_SLOTS = 7, 8, 10
 -- The codes by which rules name algorithms.
 local SLIDING_LOG, SLIDING_COUNTER, GCRA, FIXED_WINDOW, SLIDING_LOG_ZSET, CONCURRENCY = 1, 2, 3, 4, 5, 6
 local NO_OFFSET = '\0\0\0\0\0\0\0'
@@ -247,8 +247,9 @@ end
 local MAX_LIMITS = 4
 local MAX_UNITS = MAX_LIMITS * 2 ^ 40 -- most units of a key: four times the largest limit
 
--- The first bytes of answers that are not states, see frame.lua.
+-- The first bytes of answers that are not states, and what is added to outcomes: see frame.lua.
 local ANSWER_NUMBERS, ANSWER_ALLOWED, ANSWER_WITH_PARTS = 0, 255, '\254'
+local OUTCOME_OFFSET = 3
 
 -- The answer to a TAKE that does not fit: six numbers, of which the first is the outcome 0. next_after is that of a
 -- cost of one unit if none is free. The value that plain has read is forgotten: no general path follows that needs
@@ -258,6 +259,16 @@ local function denial(free, reset, retry_after, next_after)
   local retry = pack_time(retry_after)
   local next = free > 0 and NO_OFFSET or next_after == retry_after and retry or pack_time(next_after)
   return '\0\6\0\0\0\0\0\0\3' .. (free > 0 and pack_time(free) or NO_OFFSET) .. pack_time(reset) .. NO_OFFSET .. retry .. next
+end
+
+-- The position in a text of the record that begins with an id, or nil if there is none. Records of the given size
+-- follow one another from position start_at on.
+local function find_record(text, id, start_at, size)
+  local from = find(text, id, start_at, true)
+  while from and (from - start_at) % size > 0 do
+    from = find(text, id, from + 1, true)
+  end
+  return from
 end
 
 -- Each algorithm's file stores a function here that creates the algorithm, under its code. An algorithm that a
@@ -280,7 +291,8 @@ end
 --                         what give does in the same way, or, if alike is given, what
 --                         release does. It returns the units given back, the units free, and the
 --                         time until the key is as if never used; or nothing if it has
---                         decided nothing, also because the key would be empty
+--                         decided nothing, also because the key would be empty. And it may have
+--                         a function plain_refund(key, units, rule), which answers a REFUND
 --   read(s, rule)         reads the fields of a state that the algorithm wrote, whichever
 --                         algorithm the rule has. Returns whether they can be right
 --   look(s, rule)         takes over the fields read, or a state of another algorithm; sets

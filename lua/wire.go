@@ -11,7 +11,7 @@ const (
 	TagLogZSet     = 6
 	TagLeases      = 7
 	TagHolds       = 8
-	TagSlots       = 9
+	TagSlots       = 10
 )
 
 // HeaderBytes is the length of the header of every state but leases: tag, newest and offset.

@@ -24,7 +24,8 @@ const (
 	gcraBytes    = headerBytes + 19
 	gcraFraction = 6
 	fixedBytes   = headerBytes + 13
-	slotBytes    = 22 // for each process that holds units, of which at most 1,000 are stored
+	slotsBytes   = headerBytes + 21
+	holderBytes  = 22 // for each process that holds units, of which at most 1,000 are stored
 	holdBytes    = 30 // for each open hold, of which at most 1,000 are stored
 	maxLines     = 1000
 	// suffixBytes is the length of ":slots" or ":holds", which is appended to a key's name for such
@@ -104,7 +105,7 @@ func (c Candidate) state(units int64) int64 {
 		}
 		return gcraBytes
 	case c.Algorithm == limit.Concurrency(): // the largest possible: each unit held by another process
-		return headerBytes + slotBytes*min(units, l.Quota(), maxLines)
+		return slotsBytes + holderBytes*min(units, l.Quota(), maxLines)
 	}
 	return fixedBytes
 }

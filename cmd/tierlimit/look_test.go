@@ -136,7 +136,7 @@ func TestShowWhatIsHeld(t *testing.T) {
 		}
 	}
 	for _, args := range [][]string{{"-limit", "10/concurrent", "jobs", "acme"}, {"jobs", "acme"}} {
-		stdout := says(t, append(flags, args...), `Redis key "tl:{acme}:jobs:slots"`, "state concurrency: a line for each process, 59 bytes", "used 7 units",
+		stdout := says(t, append(flags, args...), `Redis key "tl:{acme}:jobs:slots"`, "state concurrency: a line for each process, 80 bytes", "used 7 units",
 			"units held by process free, if not renewed")
 		for _, units := range []string{"3", "4"} {
 			if !regexp.MustCompile(`(?m)^  ` + units + ` +[0-9a-f]{16} +in (9m59s|10m)$`).MatchString(stdout) {
@@ -145,7 +145,7 @@ func TestShowWhatIsHeld(t *testing.T) {
 		}
 	}
 	says(t, append(flags, "-limit", "10/concurrent", "jobs", "nobody"), "limit 10/concurrent", "state none")
-	client.Set(ctx, "tl:{acme}:jobs:slots", "\x09", time.Minute)
+	client.Set(ctx, "tl:{acme}:jobs:slots", "\x0a", time.Minute)
 	says(t, append(flags, "jobs", "acme"), "tl:{acme}:jobs:slots", "the value is damaged")
 	client.Del(ctx, "tl:{acme}:jobs:slots") // otherwise Close would try until its deadline to give the slots back
 

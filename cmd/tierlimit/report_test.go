@@ -197,7 +197,7 @@ func TestPlanOfWhatIsHeld(t *testing.T) {
 			t.Errorf("%v: %+v", l, got)
 		}
 	}
-	says(t, []string{"plan", "-limit", "10/concurrent"}, "nothing stated concurrency 392 10", "no window", "22 bytes for each process")
+	says(t, []string{"plan", "-limit", "10/concurrent"}, "nothing stated concurrency 456 10", "no window", "22 bytes for each process")
 	stdout := says(t, []string{"plan", "-limit", "5000/1m", "-holds", "20"}, "20 of each key take")
 	says(t, []string{"plan", "-limit", "5000/1m", "-holds", "20"}, "up to 20000 units, four times the limit",
 		fmt.Sprintf("A log counts up to 20000, and then takes %d bytes", plan.Candidate{Limit: limit.PerMinute(5000), Algorithm: limit.SlidingLog()}.Bytes(20_000, 0)))

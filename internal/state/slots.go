@@ -18,21 +18,29 @@ type Holder struct {
 // slots decodes the units that processes hold at the same time. Only processes that still count are
 // included. The value does not say when the units were charged.
 func (s *State) slots(f fields, _ int64) error {
-	const size = 22
+	const records, size = lua.HeaderBytes + 21, 22
 	s.Algorithm, s.Encoding = "concurrency", "a line for each process"
-	if length := len(f) - lua.HeaderBytes; length == 0 || length%size != 0 || length > lua.MaxHolders*size {
+	if length := len(f) - records; length <= 0 || length%size != 0 || length > lua.MaxHolders*size {
 		return fmt.Errorf("%w: it has %d bytes", ErrDamaged, len(f))
 	}
-	seen := make(map[uint64]bool)
-	for from := lua.HeaderBytes; from < len(f); from += size {
+	total, first, last := f.int(lua.HeaderBytes, 7), f.int(lua.HeaderBytes+7, 7), f.int(lua.HeaderBytes+14, 7)
+	if total > lua.MaxHolders*lua.MaxKeyUnits || first > last || last > s.Newest+lua.LongestSlot {
+		return fmt.Errorf("%w: processes hold %d units until %d to %d µs after the last change", ErrDamaged, total, first-s.Newest, last-s.Newest)
+	}
+	seen, sum := make(map[uint64]bool), int64(0)
+	for from := records; from < len(f); from += size {
 		h := Holder{ID: uint64(f.int(from, 8)), Until: f.int(from+8, 7), Units: f.int(from+15, 7)}
-		if seen[h.ID] || h.Units < 1 || h.Units > lua.MaxKeyUnits || h.Until > s.Newest+lua.LongestSlot {
+		if seen[h.ID] || h.Units < 1 || h.Units > lua.MaxKeyUnits || h.Until < first || h.Until > last {
 			return fmt.Errorf("%w: process %016x holds %d units until %d µs after the last change", ErrDamaged, h.ID, h.Units, h.Until-s.Newest)
 		}
 		seen[h.ID] = true
+		sum += h.Units
 		if h.Until > s.Now {
 			s.Holders = append(s.Holders, h)
 		}
+	}
+	if sum != total {
+		return fmt.Errorf("%w: processes hold %d units, and their sum says %d", ErrDamaged, sum, total)
 	}
 	slices.SortFunc(s.Holders, func(a, b Holder) int { return cmp.Or(cmp.Compare(a.Until, b.Until), cmp.Compare(a.ID, b.ID)) })
 	for _, h := range s.Holders {

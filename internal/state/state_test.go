@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -280,7 +281,7 @@ func TestHeldOnRedis(t *testing.T) {
 			t.Errorf("holds %q: %v, want %v", value, err, want)
 		}
 	}
-	for _, value := range []string{"\x0912345678901234", "\x0912345678901234x"} {
+	for _, value := range []string{"\x0a12345678901234", "\x0a12345678901234" + strings.Repeat("x", 21), "\x0a12345678901234" + strings.Repeat("x", 22+21)} {
 		if _, err := state.Decode([]byte(value), now, 0); !errors.Is(err, state.ErrDamaged) {
 			t.Errorf("slots %q: %v", value, err)
 		}
