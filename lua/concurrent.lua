@@ -50,7 +50,7 @@ make[CONCURRENCY] = function()
 
   -- Reports whether so many other processes hold units that this one can hold none.
   local function is_crowded(s)
-    return s.own_units == 0 and (#s.raw - RECORDS) / HOLDER_BYTES - (s.own_at and 1 or 0) >= MAX_HOLDERS
+    return not s.own_at and #s.raw == RECORDS + MAX_HOLDERS * HOLDER_BYTES
   end
 
   function slots.recount(s, rule)

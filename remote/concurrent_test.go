@@ -297,6 +297,12 @@ func TestLaw7DamagedSlots(t *testing.T) {
 			t.Errorf("a sound value: %+v", r)
 		}
 	}
+	// When the first line is over, all are looked at: those that are damaged are dropped.
+	ended, later := redistest.Prefix()+"ended", string(appendInt(nil, time.Now().Add(time.Hour).UnixMicro(), 7))
+	client.Set(context.Background(), ended, header+number(9)+now+till+"holder01"+now+one+"holder02"+till+number(2)+"holder03"+later+one+"holder04"+till+number(1<<42+1), time.Hour)
+	if r := runAll(t, scripts[0], []Entry{{Key: ended, Rule: newSlotsRule(t, 10, time.Minute, 1), Cost: 1}})[0]; r.Status != Allowed || r.Remaining != 7 {
+		t.Errorf("one sound line of two units among damaged ones: %+v, want 7 units free", r)
+	}
 	rapid.Check(t, func(t *rapid.T) {
 		checkDamagedSlots(t, client, scripts[rapid.IntRange(0, len(scripts)-1).Draw(t, "script")])
 	})
