@@ -126,6 +126,16 @@ func TestLaw7ProcessesThatHoldAreBounded(t *testing.T) {
 	}
 }
 
+// Nobody waits for units that will never be free.
+func TestMoreSlotsThanThereAre(t *testing.T) {
+	script, rule := NewScript(redistest.Shared(t).Client(t)), newSlotsRule(t, 3, time.Minute, 1)
+	for _, operation := range []int{lua.Take, lua.Peek} {
+		if r := runAll(t, script, []Entry{{Key: redistest.Prefix() + "k", Rule: rule, Operation: operation, Cost: 4}})[0]; r.Status != Denied || r.Remaining != 3 || r.RetryAfter != 0 {
+			t.Errorf("%+v, want a denial without a time to retry", r)
+		}
+	}
+}
+
 // A key that is reset in the middle of a batch is empty for the entries after that, which are decided as if each had
 // come alone.
 func TestSlotsAreResetInABatch(t *testing.T) {
