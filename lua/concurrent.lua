@@ -88,7 +88,7 @@ make[CONCURRENCY] = function()
   local function prune(s)
     local raw = s.raw
     local kept, n = { sub(raw, 1, RECORDS) }, 1
-    s.total, s.first, s.lasts = 0, LATEST, 0 -- lasts: the value must be rewritten
+    s.total, s.first, s.lasts = 0, LATEST, 0
     for from = RECORDS + 1, #raw, HOLDER_BYTES do
       local till, units = unpack_time(raw, from + 8), unpack_time(raw, from + 15)
       if till > s.now and till <= s.last and units <= MAX_UNITS then -- the rest also drops what is damaged
@@ -165,7 +165,7 @@ make[CONCURRENCY] = function()
 
   -- Writes the front and the process's own record, which is at a position or has to come there. A short value is
   -- rewritten, as is one whose length changes: a string that SETRANGE makes longer would take twice as many bytes. The key
-  -- expires at "ends"; "lasts" is when it does so far.
+  -- expires at "ends"; "lasts" is when it does so far, or 0 if records were dropped from what is stored.
   local function put_own(key, raw, front, at, own, ends, lasts)
     if #raw <= PREFIX or at > #raw or own == '' or lasts == 0 then
       put('SET', key, front .. sub(raw, RECORDS + 1, at - 1) .. own .. sub(raw, at + HOLDER_BYTES), expiry(ends))
@@ -182,7 +182,8 @@ make[CONCURRENCY] = function()
   function slots.write(s, rule)
     local own = s.own_units > 0 and rule.holder .. pack_time(s.own_till) .. pack_time(s.own_units) or ''
     local front = header(TAG_SLOTS, s) .. pack_time(s.total) .. pack_time(s.first) .. pack_time(s.last)
-    put_own(s.key, s.raw, front, s.own_at or #s.raw + 1, own, s.last - s.offset, s.lasts - s.offset)
+    local lasts = s.lasts > 0 and s.lasts - s.offset or 0
+    put_own(s.key, s.raw, front, s.own_at or #s.raw + 1, own, s.last - s.offset, lasts)
   end
 
   function slots.reset(s)

@@ -17,13 +17,27 @@ type slotsHistory struct {
 	reference model.Slots
 }
 
+// crowd is the largest number of processes that hold units of a key from the start: more than the script reads at first.
+const crowd = 12
+
 // drawHolder draws the process that asks: one of a few processes, under limits and TTLs that change.
 func drawHolder(t *rapid.T) (model.Holder, *remote.Rule) {
-	h := model.Holder{
-		Name:  rapid.StringOfN(rapid.SampledFrom([]rune("ab")), 3, 3, -1).Draw(t, "holder"),
+	return holder(t, model.Holder{
+		Name: rapid.OneOf(
+			rapid.StringOfN(rapid.SampledFrom([]rune("ab")), 3, 3, -1), rapid.Map(rapid.IntRange(0, crowd-1), inCrowd),
+		).Draw(t, "holder"),
 		Quota: rapid.OneOf(rapid.Int64Range(1, 9), rapid.Just(int64(limit.MaxQuota))).Draw(t, "quota"),
-		TTL:   rapid.SampledFrom([]int64{1000, 300_000, 10_000_000, lua.LongestSlot}).Draw(t, "ttl"),
-	}
+		TTL:   drawTTL(t),
+	})
+}
+
+func inCrowd(i int) string { return string(rune('A' + i)) }
+
+func drawTTL(t *rapid.T) int64 {
+	return rapid.SampledFrom([]int64{1000, 300_000, 10_000_000, lua.LongestSlot}).Draw(t, "ttl")
+}
+
+func holder(t *rapid.T, h model.Holder) (model.Holder, *remote.Rule) {
 	var id remote.Holder
 	copy(id[:], h.Name)
 	rule, err := remote.NewSlotsRule(limit.Concurrent(h.Quota), time.Duration(h.TTL)*time.Microsecond, id)
@@ -76,6 +90,12 @@ func (s suite) slots(t *rapid.T) {
 		histories[i] = &slotsHistory{key: s.newKey()}
 	}
 	now, ends := int64(epoch), int64(0)
+	for _, h := range histories {
+		for i := range rapid.SampledFrom([]int{0, crowd / 2, crowd}).Draw(t, "crowd") {
+			holder, rule := holder(t, model.Holder{Name: inCrowd(i), Quota: limit.MaxQuota, TTL: drawTTL(t)})
+			s.checkAll(t, []remote.Entry{{Key: h.key, Rule: rule, Cost: 1}}, now, []model.Outcome{h.reference.Acquire(now, holder, 1)})
+		}
+	}
 	for range rapid.IntRange(1, 20).Draw(t, "batches") {
 		now += rapid.OneOf(
 			rapid.Just(int64(0)), rapid.Int64Range(0, 400_000), rapid.Int64Range(0, 20_000_000),
