@@ -2,6 +2,7 @@ package remote
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
@@ -414,6 +415,38 @@ func TestLaw7ALoneSettlementOfADamagedKey(t *testing.T) {
 	}
 	if got := client.Get(ctx, key).Val(); got != string(raw) {
 		t.Errorf("%q became %q", raw, got)
+	}
+}
+
+// Law 7: a settlement that is sent alone leaves a log alone that is cut off, or that has another encoding's tag.
+func TestLaw7ALoneSettlementOfADamagedLog(t *testing.T) {
+	client, ctx := redistest.Shared(t).Client(t), t.Context()
+	script, rule := NewScript(client), newRule(t, limit.PerHour(100), limit.SlidingLog())
+	const slots = lua.HeaderBytes + 23
+	damages := map[string]func(string) string{
+		"cut off":        func(raw string) string { return raw[:len(raw)-1] },
+		"no slots":       func(raw string) string { return raw[:slots] },
+		"a longer state": func(raw string) string { return raw + "x" },
+	}
+	for tag, width := range map[byte]int{0: 4, lua.TagCounter: 7} { // with slots of the width that the tag stands for
+		damages[fmt.Sprint("tag ", tag)] = func(raw string) string {
+			capacity := (len(raw) - slots) / 5
+			return string(tag) + raw[1:slots] + strings.Repeat(raw[8-width:8], capacity)
+		}
+	}
+	for name, damage := range damages {
+		for _, units := range []int64{4, 60} { // a short and a long ring
+			key := redistest.Prefix() + "damaged"
+			runAll(t, script, []Entry{holdEntry(key, rule, lua.Hold, 1, units)})
+			raw := damage(client.Get(ctx, key).Val())
+			client.Set(ctx, key, raw, time.Hour)
+			if r := runAll(t, script, []Entry{holdEntry(key, rule, lua.Settle, 1, 1)})[0]; r.Status != Unreadable {
+				t.Errorf("%s, %d units: %+v", name, units, r)
+			}
+			if got := client.Get(ctx, key).Val(); got != raw {
+				t.Errorf("%s, %d units: %q became %q", name, units, raw, got)
+			}
+		}
 	}
 }
 
