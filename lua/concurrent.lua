@@ -10,8 +10,9 @@
 -- last      all records have ended at this time
 --
 -- All times are the key's own. Thanks to the sums in front, a decision reads and writes one record, however many
--- processes hold units. Only once first has passed are all records looked at: those that have ended are dropped.
--- The processes renew theirs, so that happens less than twice in the life of a record.
+-- processes hold units. Only once first has passed are all records looked at: those that have ended, or have no units,
+-- are dropped. The processes renew theirs, so that happens less than twice in the life of a record. A record without
+-- units is kept until then, because its process mostly acquires units again.
 --
 -- A record belongs to a process and not to a slot, so a renewal covers all units of the key at once. The rule names
 -- the process, so each process has its own rules. The rule's window is how long a record lasts without renewal. The
@@ -58,19 +59,20 @@ make[CONCURRENCY] = function()
     s.free = free > 0 and not is_crowded(s) and free or 0
   end
 
-  -- Finds the process's own record in s.raw. Returns false if it is damaged.
+  -- Finds the process's own record in s.raw. If it is damaged, it counts as one without units.
   local function find_own(s, rule)
     local at = find_record(s.raw, rule.holder, RECORDS + 1, HOLDER_BYTES)
     s.own_at, s.own_till, s.own_units = at, 0, 0
     if at then
-      s.own_till, s.own_units = unpack_time(s.raw, at + 8), unpack_time(s.raw, at + 15)
-      return s.own_till <= s.last and s.own_units >= 1 and s.own_units <= s.total
+      local till, units = unpack_time(s.raw, at + 8), unpack_time(s.raw, at + 15)
+      if till <= s.last and units <= s.total then
+        s.own_till, s.own_units = till, units
+      end
     end
-    return true
   end
 
-  -- The other records are not checked. If they are damaged, decisions are wrong until they end, at s.last.
-  function slots.read(s, rule)
+  -- The records are not checked. If they are damaged, decisions are wrong until they end, at s.last.
+  function slots.read(s)
     if #s.raw == PREFIX then
       s.raw = read('GET', s.key)
     end
@@ -80,18 +82,17 @@ make[CONCURRENCY] = function()
     end
     s.total, s.first, s.last = unpack_time(s.raw, HEADER + 1), unpack_time(s.raw, HEADER + 8), unpack_time(s.raw, HEADER + 15)
     s.lasts = s.last
-    return s.total >= size / HOLDER_BYTES and s.total <= MAX_HOLDERS * MAX_UNITS and s.first <= s.last
-      and s.last <= s.newest + LONGEST_SLOT and find_own(s, rule)
+    return s.total >= 1 and s.total <= MAX_HOLDERS * MAX_UNITS and s.first <= s.last and s.last <= s.newest + LONGEST_SLOT
   end
 
-  -- Drops the records that have ended, in memory.
+  -- Drops the records that have ended or have no units, in memory.
   local function prune(s)
     local raw = s.raw
     local kept, n = { sub(raw, 1, RECORDS) }, 1
     s.total, s.first, s.lasts = 0, LATEST, 0
     for from = RECORDS + 1, #raw, HOLDER_BYTES do
       local till, units = unpack_time(raw, from + 8), unpack_time(raw, from + 15)
-      if till > s.now and till <= s.last and units <= MAX_UNITS then -- the rest also drops what is damaged
+      if till > s.now and till <= s.last and units > 0 and units <= MAX_UNITS then -- this also drops what is damaged
         n = n + 1
         kept[n] = sub(raw, from, from + HOLDER_BYTES - 1)
         s.total, s.first = s.total + units, math.min(s.first, till)
@@ -106,9 +107,12 @@ make[CONCURRENCY] = function()
   function slots.look(s, rule)
     if s.tag == 0 then
       s.total, s.first, s.last, s.own_at, s.own_till, s.own_units = 0, LATEST, 0, nil, 0, 0
-    elseif s.first <= s.now then
-      prune(s)
+    else
       find_own(s, rule)
+      if s.first <= s.now or is_crowded(s) then
+        prune(s)
+        find_own(s, rule)
+      end
     end
     slots.recount(s, rule)
   end
@@ -120,9 +124,12 @@ make[CONCURRENCY] = function()
 
   -- Sets the number of the process's units, and renews its record.
   local function hold(s, rule, units)
+    local till = s.now + rule.window
+    if units > 0 and (s.own_units == 0 or s.own_till < till) then
+      s.own_till = till
+    end
     s.total, s.own_units = s.total - s.own_units + units, units
     if units > 0 then
-      s.own_till = math.max(s.own_till, s.now + rule.window)
       s.first, s.last = math.min(s.first, s.own_till), math.max(s.last, s.own_till)
     end
     slots.recount(s, rule)
@@ -164,10 +171,14 @@ make[CONCURRENCY] = function()
   end
 
   -- Writes the front and the process's own record, which is at a position or has to come there. A short value is
-  -- rewritten, as is one whose length changes: a string that SETRANGE makes longer would take twice as many bytes. The key
-  -- expires at "ends"; "lasts" is when it does so far, or 0 if records were dropped from what is stored.
-  local function put_own(key, raw, front, at, own, ends, lasts)
-    if #raw <= PREFIX or at > #raw or own == '' or lasts == 0 then
+  -- rewritten, and so is one that becomes longer: SETRANGE would make it take twice as many bytes. The key expires at
+  -- "ends"; "lasts" is when it does so far, or 0 if records were dropped from what is stored.
+  local function put_own(key, raw, front, at, own, units, ends, lasts)
+    own = own .. pack_time(units)
+    if #raw <= PREFIX or at > #raw or lasts == 0 then
+      if units == 0 then
+        own = ''
+      end
       put('SET', key, front .. sub(raw, RECORDS + 1, at - 1) .. own .. sub(raw, at + HOLDER_BYTES), expiry(ends))
       return
     end
@@ -180,10 +191,10 @@ make[CONCURRENCY] = function()
   end
 
   function slots.write(s, rule)
-    local own = s.own_units > 0 and rule.holder .. pack_time(s.own_till) .. pack_time(s.own_units) or ''
+    local own = rule.holder .. pack_time(s.own_till)
     local front = header(TAG_SLOTS, s) .. pack_time(s.total) .. pack_time(s.first) .. pack_time(s.last)
     local lasts = s.lasts > 0 and s.lasts - s.offset or 0
-    put_own(s.key, s.raw, front, s.own_at or #s.raw + 1, own, s.last - s.offset, lasts)
+    put_own(s.key, s.raw, front, s.own_at or #s.raw + 1, own, s.own_units, s.last - s.offset, lasts)
   end
 
   function slots.reset(s)
@@ -206,7 +217,7 @@ make[CONCURRENCY] = function()
     local tag, a, b, c, d, e, f, g, h, i, j, k, l, m, n, o, p, q, r, t, u, v = byte(raw, 1, HEADER + 7)
     local newest = (((((a * 256 + b) * 256 + c) * 256 + d) * 256 + e) * 256 + f) * 256 + g
     local total = (((((o * 256 + p) * 256 + q) * 256 + r) * 256 + t) * 256 + u) * 256 + v
-    if tag ~= TAG_SLOTS or h + i + j + k + l + m + n > 0 or newest > now or total > MAX_HOLDERS * MAX_UNITS or total < size / HOLDER_BYTES then
+    if tag ~= TAG_SLOTS or h + i + j + k + l + m + n > 0 or newest > now or total < 1 or total > MAX_HOLDERS * MAX_UNITS then
       return
     end
     a, b, c, d, e, f, g, h, i, j, k, l, m, n = byte(raw, HEADER + 8, RECORDS)
@@ -221,7 +232,7 @@ make[CONCURRENCY] = function()
       if (at - RECORDS - 1) % HOLDER_BYTES == 0 then
         local till = (((((a * 256 + b) * 256 + c) * 256 + d) * 256 + e) * 256 + f) * 256 + g
         local units = (((((h * 256 + i) * 256 + j) * 256 + k) * 256 + l) * 256 + m) * 256 + n
-        if till <= last and units >= 1 and units <= total then
+        if till <= last and units <= total then
           return raw, total, first, last, at, till, units
         end
       end
@@ -240,7 +251,7 @@ make[CONCURRENCY] = function()
       local wait = first - now
       return may_deny and total > 0 and denial(math.max(0, free), last - now, wait, wait)
     end
-    if till < now + rule.window then
+    if units == 0 or till < now + rule.window then
       till = now + rule.window
     end
     local text, ends = pack_time(till), last
@@ -250,7 +261,7 @@ make[CONCURRENCY] = function()
     else
       front = front .. sub(raw, HEADER + 15, RECORDS)
     end
-    put_own(key, raw, front, at, rule.holder .. text .. pack_time(units + cost), ends, last)
+    put_own(key, raw, front, at, rule.holder .. text, units + cost, ends, last)
     seen_key = nil
     return char(ANSWER_ALLOWED) .. pack_time(free - cost) .. (ends == now + rule.window and rule.window_text or pack_time(ends - now))
   end
@@ -271,7 +282,7 @@ make[CONCURRENCY] = function()
         call('DEL', key)
       else
         local front = sub(raw, 1, HEADER) .. pack_time(total) .. sub(raw, HEADER + 8, RECORDS)
-        put_own(key, raw, front, at, units > 0 and sub(raw, at, at + 14) .. pack_time(units) or '', last, last)
+        put_own(key, raw, front, at, sub(raw, at, at + 14), units, last, last)
       end
     end
     seen_key = nil

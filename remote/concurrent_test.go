@@ -129,16 +129,23 @@ func TestLaw7ProcessesThatHoldAreBounded(t *testing.T) {
 		t.Errorf("one that holds some already: %+v", r)
 	}
 	r := run(1000, lua.Take, 1)
-	if wait := ttl - 1000*time.Microsecond; r.Status != Denied || r.Remaining != 0 || r.RetryAfter != wait || r.NextAfter != wait {
+	if wait := ttl - 999*time.Microsecond; r.Status != Denied || r.Remaining != 0 || r.RetryAfter != wait || r.NextAfter != wait {
 		t.Errorf("one too many: %+v, want it to wait for %v", r, wait)
 	}
-	at += r.RetryAfter.Microseconds()
-	if r := run(1000, lua.Take, 1); r.Status != Denied || r.RetryAfter != time.Microsecond {
-		t.Errorf("when the units of process 0 would have ended: %+v, want it to wait for those of process 1", r)
+	at += r.RetryAfter.Microseconds() - 1
+	if r := run(1000, lua.Take, 1); r.Status != Denied {
+		t.Errorf("before its time: %+v", r)
 	}
 	at++
 	if r := run(1000, lua.Take, 1); r.Status != Allowed {
 		t.Errorf("at its time: %+v", r)
+	}
+	if r := run(1001, lua.Take, 1); r.Status != Denied {
+		t.Errorf("one too many again: %+v", r)
+	}
+	run(7, lua.Refund, 1)
+	if r := run(1001, lua.Take, 1); r.Status != Allowed {
+		t.Errorf("after process 7 has given its unit back: %+v", r)
 	}
 }
 
@@ -295,13 +302,10 @@ func TestLaw7DamagedSlots(t *testing.T) {
 		"a header only":                 header,
 		"no line":                       header + sums,
 		"half a line":                   header + sums + "holder01" + till,
-		"too few units":                 header + one + till + till + strings.Repeat("holder01"+till+one, 2),
+		"no units":                      header + number(0) + till + till + "holder01" + till + one,
 		"too many units":                header + number(1000<<42+1) + till + till + "holder01" + till + one,
 		"held for ever":                 header + number(3) + till + never + "holder01" + till + one,
 		"the first ends after the last": header + number(3) + never + till + "holder01" + till + one,
-		"no units of the process":       header + sums + own + till + number(0),
-		"too many units of the process": header + sums + own + till + number(4),
-		"held by the process for ever":  header + sums + own + never + one,
 		"more lines than there are":     header + number(1001) + till + till + strings.Repeat("x", 22*1001),
 	} {
 		for _, operation := range []int{lua.Take, lua.Refund, lua.Peek} {
@@ -323,9 +327,22 @@ func TestLaw7DamagedSlots(t *testing.T) {
 			t.Errorf("a sound value: %+v", r)
 		}
 	}
+	// A damaged line of the process itself counts as one without units.
+	for _, line := range []string{own + never + one, own + till + number(4)} {
+		for _, operation := range []int{lua.Take, lua.TakeUpTo} {
+			key := redistest.Prefix() + "own"
+			client.Set(context.Background(), key, header+sums+line, time.Hour)
+			if r := runAll(t, scripts[0], []Entry{{Key: key, Rule: newSlotsRule(t, 10, time.Minute, 1), Operation: operation, Cost: 2}})[0]; r.Status != Allowed || r.Granted != 2 || r.Remaining != 5 {
+				t.Errorf("%q: %+v, want 5 units free", line, r)
+			}
+			if r := runAll(t, scripts[0], []Entry{{Key: key, Rule: newSlotsRule(t, 10, time.Minute, 1), Operation: lua.Refund, Cost: 9}})[0]; r.Granted != 2 {
+				t.Errorf("%q: %+v, want 2 units released", line, r)
+			}
+		}
+	}
 	// When the first line is over, all are looked at: those that are damaged are dropped.
 	ended, later := redistest.Prefix()+"ended", string(appendInt(nil, time.Now().Add(time.Hour).UnixMicro(), 7))
-	client.Set(context.Background(), ended, header+number(9)+now+till+"holder01"+now+one+"holder02"+till+number(2)+"holder03"+later+one+"holder04"+till+number(1<<42+1), time.Hour)
+	client.Set(context.Background(), ended, header+number(9)+now+till+"holder01"+now+one+"holder02"+till+number(2)+"holder03"+later+one+"holder04"+till+number(1<<42+1)+"holder05"+till+number(0), time.Hour)
 	if r := runAll(t, scripts[0], []Entry{{Key: ended, Rule: newSlotsRule(t, 10, time.Minute, 1), Cost: 1}})[0]; r.Status != Allowed || r.Remaining != 7 {
 		t.Errorf("one sound line of two units among damaged ones: %+v, want 7 units free", r)
 	}
