@@ -124,12 +124,10 @@ make[CONCURRENCY] = function()
 
   -- Sets the number of the process's units, and renews its record.
   local function hold(s, rule, units)
-    local till = s.now + rule.window
-    if units > 0 and (s.own_units == 0 or s.own_till < till) then
-      s.own_till = till
-    end
-    s.total, s.own_units = s.total - s.own_units + units, units
+    local till, before = s.now + rule.window, s.own_units
+    s.total, s.own_units = s.total - before + units, units
     if units > 0 then
+      s.own_till = before > 0 and math.max(s.own_till, till) or till
       s.first, s.last = math.min(s.first, s.own_till), math.max(s.last, s.own_till)
     end
     slots.recount(s, rule)
@@ -173,12 +171,8 @@ make[CONCURRENCY] = function()
   -- Writes the front and the process's own record, which is at a position or has to come there. A short value is
   -- rewritten, and so is one that becomes longer: SETRANGE would make it take twice as many bytes. The key expires at
   -- "ends"; "lasts" is when it does so far, or 0 if records were dropped from what is stored.
-  local function put_own(key, raw, front, at, own, units, ends, lasts)
-    own = own .. pack_time(units)
+  local function put_own(key, raw, front, at, own, ends, lasts)
     if #raw <= PREFIX or at > #raw or lasts == 0 then
-      if units == 0 then
-        own = ''
-      end
       put('SET', key, front .. sub(raw, RECORDS + 1, at - 1) .. own .. sub(raw, at + HOLDER_BYTES), expiry(ends))
       return
     end
@@ -191,10 +185,10 @@ make[CONCURRENCY] = function()
   end
 
   function slots.write(s, rule)
-    local own = rule.holder .. pack_time(s.own_till)
+    local own = rule.holder .. pack_time(s.own_till) .. pack_time(s.own_units)
     local front = header(TAG_SLOTS, s) .. pack_time(s.total) .. pack_time(s.first) .. pack_time(s.last)
     local lasts = s.lasts > 0 and s.lasts - s.offset or 0
-    put_own(s.key, s.raw, front, s.own_at or #s.raw + 1, own, s.own_units, s.last - s.offset, lasts)
+    put_own(s.key, s.raw, front, s.own_at or #s.raw + 1, own, s.last - s.offset, lasts)
   end
 
   function slots.reset(s)
@@ -261,7 +255,7 @@ make[CONCURRENCY] = function()
     else
       front = front .. sub(raw, HEADER + 15, RECORDS)
     end
-    put_own(key, raw, front, at, rule.holder .. text, units + cost, ends, last)
+    put_own(key, raw, front, at, rule.holder .. text .. pack_time(units + cost), ends, last)
     seen_key = nil
     return char(ANSWER_ALLOWED) .. pack_time(free - cost) .. (ends == now + rule.window and rule.window_text or pack_time(ends - now))
   end
@@ -282,7 +276,7 @@ make[CONCURRENCY] = function()
         call('DEL', key)
       else
         local front = sub(raw, 1, HEADER) .. pack_time(total) .. sub(raw, HEADER + 8, RECORDS)
-        put_own(key, raw, front, at, sub(raw, at, at + 14), units, last, last)
+        put_own(key, raw, front, at, sub(raw, at, at + 14) .. pack_time(units), last, last)
       end
     end
     seen_key = nil
