@@ -25,8 +25,8 @@
 --
 -- Part of the decision script; numbers.lua lists the parts in their order.
 --
---   takes  numbers; of state.lua make, header, expiry, decimal, put, find_record, denial, PREFIX,
---          HEADER, LATEST, MAX_UNITS, TAG_SLOTS, CONCURRENCY
+--   takes  numbers; of state.lua make, header, expiry, expire, decimal, put, find_record, denial,
+--          PREFIX, HEADER, LATEST, MAX_UNITS, TAG_SLOTS, CONCURRENCY
 --   gives  make[CONCURRENCY], with one function beside those of state.lua: statement(s, rule, units),
 --          which carries out a SLOTS
 
@@ -179,8 +179,7 @@ make[CONCURRENCY] = function()
     put('SETRANGE', key, decimal(at - 1), own)
     put('SETRANGE', key, '0', front)
     if ends ~= lasts then
-      local option, ms = expiry(ends)
-      put(option == 'PX' and 'PEXPIRE' or 'PEXPIREAT', key, ms)
+      expire(key, ends)
     end
   end
 

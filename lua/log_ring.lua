@@ -249,7 +249,7 @@ make[SLIDING_LOG] = function()
     write_slots(s, s.count - gone, slots)
     s.count = s.count - gone + s.added
     call('SETRANGE', s.key, '0', fields(s))
-    expire(s, matters(s.newest, s.longest))
+    expire(s.key, matters(s.newest, s.longest) - s.offset)
   end
 
   -- Inserts units of the past at their times, from the youngest on, until there are s.keep units, which bounds the
@@ -392,8 +392,7 @@ make[SLIDING_LOG] = function()
     local t, lasted, slack = now + window, newest + window, rule.slack -- see matters
     t = t + slack - t % slack
     if t ~= lasted + slack - lasted % slack then
-      local option, ms = expiry(t)
-      put(option == 'PX' and 'PEXPIRE' or 'PEXPIREAT', key, ms)
+      expire(key, t)
     end
     return front
   end

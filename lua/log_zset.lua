@@ -79,7 +79,7 @@ make[SLIDING_LOG_ZSET] = function()
     end
     drop(s, 0, math.max(zset.log.up_to(s, s.now - s.longest), s.count - s.keep))
     mark(s)
-    expire(s, youngest + s.longest)
+    expire(s.key, youngest + s.longest - s.offset)
   end
 
   function zset.write(s, rule)
@@ -97,7 +97,7 @@ make[SLIDING_LOG_ZSET] = function()
         s.inherited = false
       end
       mark(s)
-      expire(s, s.newest + s.longest)
+      expire(s.key, s.newest + s.longest - s.offset)
     end
     if s.past then
       add_past(s)
@@ -115,7 +115,7 @@ make[SLIDING_LOG_ZSET] = function()
       drop(s, 0, zset.log.unneeded(s, rule))
       add(s, s.now, s.added)
       mark(s)
-      expire(s, s.newest + s.longest)
+      expire(s.key, s.newest + s.longest - s.offset)
     end
   end
 

@@ -217,10 +217,10 @@ local function expiry(t)
   return 'PXAT', expires_text
 end
 
--- Sets the expiry of a state that was written in place and matters until the key's own time t.
-local function expire(s, t)
-  local option, ms = expiry(t - s.offset)
-  call(option == 'PX' and 'PEXPIRE' or 'PEXPIREAT', s.key, ms)
+-- Sets the expiry of a key that was written in place and matters until time t of Redis's clock.
+local function expire(key, t)
+  local option, ms = expiry(t)
+  put(option == 'PX' and 'PEXPIRE' or 'PEXPIREAT', key, ms)
 end
 
 -- Writes a whole state that matters until the key's own time t. An algorithm may know from the state as it was read
@@ -238,7 +238,7 @@ local function store(s, value, t)
   end
   call('SET', s.key, value, 'KEEPTTL')
   if s.lasts < t and call('PTTL', s.key) * 1000 < t - s.now then
-    expire(s, t)
+    expire(s.key, t - s.offset)
   end
 end
 

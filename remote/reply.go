@@ -40,7 +40,8 @@ type Reply struct {
 	// Remaining is the number of units still free.
 	Remaining int64
 	// RetryAfter is the time until the same cost fits. NextAfter is the time until a single unit fits, if none
-	// does now. ResetAfter is the time until the key is as if it had never been used.
+	// does now. ResetAfter is the time until the key is as if it had never been used. Of a limit of
+	// limit.Concurrent, the first two are the time for which no unit comes back unless a process releases it.
 	RetryAfter, NextAfter, ResetAfter time.Duration
 	// Life is how long a lease may be spent, counted from before the request; or how long an
 	// extended hold lasts.

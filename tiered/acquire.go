@@ -202,7 +202,7 @@ func (q *question) acquired(ctx context.Context, slots []*Slot, reply *remote.Re
 }
 
 // slotsDenied sets the RetryAfter of a denial of slots to acquireAgain. Redis's answer is the time until
-// the holders' records expire, but units are usually released much earlier.
+// the first of the holders' records may expire, but units are usually released much earlier.
 func (r *Rule) slotsDenied(d *limit.Decision) {
 	if r.slotTTL != 0 && !d.Allowed && !d.HeldBack {
 		d.RetryAfter = acquireAgain
