@@ -130,16 +130,14 @@ func allCounted(ctx context.Context, client *redis.Client) ([]countedCall, error
 				return runCounted(ctx, script, remote.Entry{Key: "used:" + name + ":" + key, Cost: cost, Rule: used})
 			}})
 		}
-		id := uint64(0)
-		all = append(all, countedCall{name: r.name + ": hold and settlement", ask: func(ctx context.Context, key string) (bool, error) {
-			id++
-			e := remote.Entry{Key: "held:" + r.name + ":" + key, Operation: lua.Hold, Cost: heldUnits, Hold: &remote.Hold{ID: id, Life: time.Minute}}
-			if _, err := run(ctx, e); err != nil && !errors.Is(err, errRecorded) {
-				return false, err
-			}
-			e.Operation, e.Cost = lua.Settle, usedUnits
-			return run(ctx, e)
-		}})
+		all = append(all, countedHold(script, rule, r.name, 0))
+	}
+	million, err := remote.NewRule(limit.PerHour(1_000_000).WithBurst(1_000_000), limit.GCRA())
+	if err != nil {
+		return nil, err
+	}
+	for _, n := range []int{16, 64, 250} {
+		all = append(all, countedHold(script, million, fmt.Sprintf("GCRA, %d other holds are open", n), n))
 	}
 	for _, n := range []int{1, 16, 64} {
 		c, err := countedSlots(ctx, client, script, n)
@@ -203,6 +201,33 @@ func allCounted(ctx context.Context, client *redis.Client) ([]countedCall, error
 		}})
 	}
 	return all, nil
+}
+
+// countedHold holds units and settles them while n other holds of the key are open.
+func countedHold(script *remote.Script, rule *remote.Rule, name string, n int) countedCall {
+	id, opened := uint64(0x3c9a_5e17_45d2_0b81), map[string]bool{} // a process counts from a random number
+	return countedCall{name: name + ": hold and settlement", ask: func(ctx context.Context, key string) (bool, error) {
+		e := remote.Entry{Key: "held:" + name + ":" + key, Rule: rule}
+		hold := func() error {
+			id++
+			e.Operation, e.Cost, e.Hold = lua.Hold, heldUnits, &remote.Hold{ID: id, Life: time.Hour}
+			if _, err := runCounted(ctx, script, e); !errors.Is(err, errRecorded) {
+				return err
+			}
+			return nil
+		}
+		for i := 0; i < n && !opened[key]; i++ {
+			if err := hold(); err != nil {
+				return false, err
+			}
+		}
+		opened[key] = true
+		if err := hold(); err != nil {
+			return false, err
+		}
+		e.Operation, e.Cost = lua.Settle, usedUnits
+		return runCounted(ctx, script, e)
+	}}
 }
 
 // countedSlots acquires and releases a slot while n processes hold slots of the key: this one or not, and in a sorted set.

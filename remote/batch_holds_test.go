@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -184,11 +185,18 @@ func TestHoldsOfATripShareEntries(t *testing.T) {
 	}
 }
 
-// linesOf returns the lines of a key's open holds, without the header. The header has the time of the next check,
+// linesOf returns the lines of a key's open holds, sorted, without the header. The header has the time of the next check,
 // which may be earlier than necessary.
 func linesOf(client *redis.Client, key string) string {
 	text := client.Get(context.Background(), key+":holds").Val()
-	return text[min(15, len(text)):]
+	var lines []string
+	for line := range slices.Chunk([]byte(text[min(15, len(text)):]), 30) {
+		if uint64(readInt(string(line), 0, 8)) <= MaxHoldID {
+			lines = append(lines, string(line))
+		}
+	}
+	slices.Sort(lines)
+	return strings.Join(lines, "")
 }
 
 // Law 7: all settlements of a key that share a trip write its log at most twice: once for the units given back and

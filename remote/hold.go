@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"math"
 	"time"
 
 	"github.com/tierlimit/tierlimit/lua"
@@ -19,12 +20,15 @@ import (
 //
 // A Settle with ID 0 charges units that were used without a hold. It must not be sent more than once.
 type Hold struct {
-	// ID is unique in the fleet.
+	// ID is unique in the fleet. It is at most MaxHoldID.
 	ID uint64
 	// Life is how long the hold lasts, counted from the moment at which Redis decides the Hold, HoldUpTo or
 	// Extend. It is at most lua.LongestHold.
 	Life time.Duration
 }
+
+// MaxHoldID is the largest ID of a hold. The next number marks lines of the list of holds that are free.
+const MaxHoldID = math.MaxUint64 - 1
 
 // GivesBack returns a copy of the rule for instances that give back holds which end without having been
 // settled. Each entry of the copy first gives back the holds that have ended.

@@ -125,12 +125,22 @@ func (s suite) onRedisClock(t *rapid.T) {
 	h := newHistory(t, s.newKey())
 	if rapid.Bool().Draw(t, "small") { // settlements of small limits are decided straight through, too
 		h = &history{key: h.key, givesBack: h.givesBack}
-		a, quota := drawPlainAlgorithm.Draw(t, "small algorithm"), rapid.Int64Range(1, 60).Draw(t, "small quota")
+		a, quota := drawPlainAlgorithm.Draw(t, "small algorithm"), rapid.Int64Range(1, 90).Draw(t, "small quota")
 		// A unit of GCRA takes a whole number of µs; or only several units do: many of them, or only two.
 		odd := rapid.SampledFrom([]int64{0, 7, quota / 2}).Draw(t, "odd")
 		h.use(t, limit.Per(quota, time.Duration(quota*1_000_000+odd)*time.Microsecond).WithBurst(quota), a)
 	}
 	capacity := h.algorithm.Capacity(h.limit)
+	check := func(e remote.Entry, expect func(now int64) model.Outcome) {
+		reply := s.run(t, []remote.Entry{e}, 0)[0]
+		if got, want := outcome(reply), expect(reply.Clock); got != want {
+			t.Fatalf("%+v of hold %+v at %d:\ngot   %+v\nmodel %+v", e, e.Hold, reply.Clock, got, want)
+		}
+		h.remember(e, reply)
+	}
+	if h.window() >= 1_000_000 {
+		h.drawOpenHolds(t, check)
+	}
 	for range rapid.IntRange(1, 40).Draw(t, "requests") {
 		cost := drawUnits(capacity).Draw(t, "cost")
 		var e remote.Entry
@@ -144,11 +154,7 @@ func (s suite) onRedisClock(t *rapid.T) {
 		default:
 			e, expect = h.drawHold(t, cost)
 		}
-		reply := s.run(t, []remote.Entry{e}, 0)[0]
-		if got, want := outcome(reply), expect(reply.Clock); got != want {
-			t.Fatalf("%+v of hold %+v at %d:\ngot   %+v\nmodel %+v", e, e.Hold, reply.Clock, got, want)
-		}
-		h.remember(e, reply)
+		check(e, expect)
 	}
 }
 

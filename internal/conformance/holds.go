@@ -19,6 +19,27 @@ func (h *history) afterGivingBack(expect func(now int64) model.Outcome) func(now
 	}
 }
 
+// drawID draws the ID of a hold.
+var drawID = rapid.Uint64Range(1, remote.MaxHoldID)
+
+// drawOpenHolds opens many holds of the key, or none. The value is then so long that single entries write it in place.
+func (h *history) drawOpenHolds(t *rapid.T, check func(e remote.Entry, expect func(now int64) model.Outcome)) {
+	n := rapid.SampledFrom([]int{0, 0, 19, 30}).Draw(t, "open holds")
+	if 2*int64(n) > h.algorithm.Capacity(h.limit) {
+		return
+	}
+	all := h.drawTerms(t)
+	for i := range n {
+		terms := all
+		terms.ID = uint64(1_000_000 + i)
+		h.holds = append(h.holds, terms.ID)
+		check(remote.Entry{
+			Key: h.key, Rule: h.rule, Operation: lua.Hold, Cost: 1,
+			Hold: &remote.Hold{ID: terms.ID, Life: time.Duration(terms.Life) * time.Microsecond},
+		}, func(now int64) model.Outcome { return h.reference.Hold(now, 1, false, terms) })
+	}
+}
+
 // drawHold draws an entry that holds units, or that is about a hold, mostly one that was requested before.
 func (h *history) drawHold(t *rapid.T, cost int64) (e remote.Entry, expect func(now int64) model.Outcome) {
 	e = remote.Entry{Key: h.key, Rule: h.rule, Cost: cost}
@@ -26,7 +47,7 @@ func (h *history) drawHold(t *rapid.T, cost int64) (e remote.Entry, expect func(
 	terms := h.drawTerms(t)
 	if e.Operation == lua.Hold || e.Operation == lua.HoldUpTo || len(h.holds) == 0 {
 		// Some IDs look like patterns of Lua, or like bytes that are beside another ID in the value.
-		terms.ID = rapid.OneOf(rapid.Uint64Min(1), rapid.SampledFrom([]uint64{0x2525252525252525, 0x5b5b5b5b5b5b5b5b, 1 << 8, 1 << 16, 1 << 24})).Draw(t, "hold")
+		terms.ID = rapid.OneOf(drawID, rapid.SampledFrom([]uint64{0x2525252525252525, 0x5b5b5b5b5b5b5b5b, 1 << 8, 1 << 16, 1 << 24})).Draw(t, "hold")
 		h.holds = append(h.holds, terms.ID)
 	} else if rapid.IntRange(0, 19).Draw(t, "none") > 0 {
 		terms.ID = rapid.SampledFrom(h.holds).Draw(t, "of")
@@ -59,6 +80,7 @@ func (s suite) holds(t *rapid.T) {
 	window := rapid.SampledFrom([]time.Duration{time.Second, time.Minute, time.Hour}).Draw(t, "window")
 	h.use(t, limit.Per(quota, window).WithBurst(quota), a)
 	now, ends := int64(epoch), int64(epoch) // ends is the end of the hold requested last
+	h.drawOpenHolds(t, func(e remote.Entry, expect func(int64) model.Outcome) { s.check(t, e, now, expect(now)) })
 	for range rapid.IntRange(1, 60).Draw(t, "requests") {
 		now += rapid.OneOf(
 			rapid.Just(int64(0)), rapid.Int64Range(0, h.window()/20), rapid.Int64Range(0, h.window()),

@@ -32,7 +32,7 @@ func (h *history) grouped(t *rapid.T) (remote.Entry, func(now int64) model.Outco
 		return h.entry(t, lua.Take, cost)
 	}
 	terms := h.drawTerms(t)
-	terms.ID = rapid.Uint64Min(1).Draw(t, "hold")
+	terms.ID = drawID.Draw(t, "hold")
 	h.holds = append(h.holds, terms.ID)
 	return remote.Entry{
 		Key: h.key, Rule: h.rule, Operation: lua.Hold, Cost: cost,

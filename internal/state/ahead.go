@@ -2,6 +2,7 @@ package state
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/tierlimit/tierlimit/lua"
 )
@@ -51,8 +52,12 @@ func DecodeHolds(value []byte) (holds []Hold, err error) {
 		return nil, fmt.Errorf("%w: its holds end from %d to %d µs", ErrDamaged, first, last)
 	}
 	for from := lua.HeaderBytes; from < len(value); from += size {
+		id := uint64(f.int(from, 8))
+		if id == math.MaxUint64 {
+			continue // the line is free
+		}
 		holds = append(holds, Hold{ // whose numbers the script does not check, but bounds
-			ID: uint64(f.int(from, 8)), GivesBack: value[from+8] == 1, Charged: min(f.int(from+9, 7), lua.EndOfTime),
+			ID: id, GivesBack: value[from+8] == 1, Charged: min(f.int(from+9, 7), lua.EndOfTime),
 			Ends: min(f.int(from+16, 7), lua.EndOfTime), Units: min(f.int(from+23, 7), lua.MaxKeyUnits),
 		})
 	}

@@ -92,7 +92,11 @@ func TestDamagedLeasesAndHolds(t *testing.T) {
 	if _, err := state.DecodeHolds(full(lua.TagHolds, lua.HeaderBytes, 30, lua.MaxHolds+1)); !errors.Is(err, state.ErrDamaged) {
 		t.Error(err)
 	}
-	holds, err := state.DecodeHolds(full(lua.TagHolds, lua.HeaderBytes, 30, lua.MaxHolds))
+	free := full(lua.TagHolds, lua.HeaderBytes, 30, lua.MaxHolds)
+	if holds, err := state.DecodeHolds(free); err != nil || len(holds) > 0 {
+		t.Errorf("%v, %v", holds, err)
+	}
+	holds, err := state.DecodeHolds(bytes.ReplaceAll(free, []byte{0xff}, []byte{0xfe}))
 	if err != nil || len(holds) != lua.MaxHolds || holds[0].Units != lua.MaxKeyUnits || holds[0].Ends != lua.EndOfTime || holds[0].Charged != lua.EndOfTime {
 		t.Errorf("%v, %v", holds, err)
 	}
