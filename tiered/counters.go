@@ -59,7 +59,6 @@ func (c *counters) trip(calls int, took time.Duration, err error) {
 // ruleCounters are the counters that all rules of one name share, including those of [Rule.WithLimit]. A
 // pointer is nil until a rule needs it.
 type ruleCounters struct {
-	name      string
 	uses      int // the number of rules that have them, see forget
 	decisions *decisionCounts
 	dryRun    *decisionCounts
@@ -104,7 +103,7 @@ func (c *counters) rule(name string, dryRun bool) (*ruleCounters, *decisionCount
 	defer c.mu.Unlock()
 	r := c.rules[name]
 	if r == nil {
-		r = &ruleCounters{name: name}
+		r = &ruleCounters{}
 		c.rules[name] = r
 	} else if r.uses == 0 {
 		c.idle--
