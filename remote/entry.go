@@ -110,10 +110,6 @@ func (e *Entry) described() string {
 	return text
 }
 
-func (e *Entry) leaseKey() string { return leaseKey(e.redisKey()) }
-
-func (e *Entry) markerKey() string { return markerKey(e.redisKey(), e.Marker) }
-
 // sameKey reports whether the entry has the same key as "before", the entry in front of it. If so, the key need
 // not be sent again. The keys of a group all differ.
 func (e *Entry) sameKey(before *Entry) bool {

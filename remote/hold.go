@@ -47,13 +47,6 @@ func (e *Entry) usesHolds() bool {
 	return e.Rule.packed[0]&lua.GivesBack > 0 || e.Operation >= lua.Hold || e.Operation == lua.Forget
 }
 
-func (e *Entry) holdsKey() string {
-	if e.holdsName == "" {
-		e.holdsName = holdsKey(e.redisKey())
-	}
-	return e.holdsName
-}
-
 // joinedHold is one hold in an entry of several. units is the number of units to hold in a Hold, and the number
 // of used units in a Settle.
 type joinedHold struct {

@@ -133,17 +133,19 @@ func command(ctx context.Context, entries []Entry, clock int64, by invocation) c
 			holdsToo = false
 		}
 		if e.Operation == lua.Lease {
-			args = append(args, e.leaseKey())
+			args = append(args, leaseKey(e.redisKey()))
 		}
 		if e.usesHolds() && !holdsToo {
-			e.holdsKey()
+			if e.holdsName == "" {
+				e.holdsName = holdsKey(e.redisKey())
+			}
 			args = append(args, &e.holdsName)
 			holdsToo = true
 		}
 	}
 	for i := len(entries) - 1; i >= 0; i-- {
 		if e := &entries[i]; e.Operation == lua.Charge {
-			args = append(args, e.markerKey())
+			args = append(args, markerKey(e.redisKey(), e.Marker))
 		}
 	}
 	args[2] = len(args) - 3
