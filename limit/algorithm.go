@@ -233,10 +233,13 @@ func (a Algorithm) withParameters(whole, parameters string) (Algorithm, error) {
 func (a Algorithm) MarshalText() ([]byte, error) { return []byte(a.String()), nil }
 
 // UnmarshalText reads what [ParseAlgorithm] reads.
-func (a *Algorithm) UnmarshalText(text []byte) error {
-	parsed, err := ParseAlgorithm(string(text))
+func (a *Algorithm) UnmarshalText(text []byte) error { return unmarshal(a, text, ParseAlgorithm) }
+
+// unmarshal sets a value to what parse reads. After an error the value is unchanged.
+func unmarshal[T any](to *T, text []byte, parse func(string) (T, error)) error {
+	parsed, err := parse(string(text))
 	if err == nil {
-		*a = parsed
+		*to = parsed
 	}
 	return err
 }

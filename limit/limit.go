@@ -137,13 +137,7 @@ func (l Limit) String() string {
 func (l Limit) MarshalText() ([]byte, error) { return []byte(l.String()), nil }
 
 // UnmarshalText reads what [Parse] reads.
-func (l *Limit) UnmarshalText(text []byte) error {
-	parsed, err := Parse(string(text))
-	if err == nil {
-		*l = parsed
-	}
-	return err
-}
+func (l *Limit) UnmarshalText(text []byte) error { return unmarshal(l, text, Parse) }
 
 // WindowString returns the window in the form that [Parse] reads: "1m", "24h", "1h30m", or, for a window
 // of the calendar, "month@Europe/Berlin".
