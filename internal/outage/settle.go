@@ -196,11 +196,8 @@ func (s *Shard) lostRules() (lost []remote.Loss) {
 // grants that Redis does not know no longer count. Once all instances have charged their grants, Redis
 // lacks only grants whose records were lost.
 func (e *incident) settles(rule string, window time.Duration, now int64) bool {
-	switch {
-	case e.isOver(window, now):
+	if e.isOver(window, now) {
 		return false
-	case !e.charged:
-		return true
 	}
-	return e.lost[rule] > now || e.lost[remote.AnyRule] > now
+	return !e.charged || e.lost[rule] > now || e.lost[remote.AnyRule] > now
 }
