@@ -47,6 +47,7 @@ type Held[O any] struct {
 	ttl               time.Duration // of the last Enter
 	longest           time.Duration // longest ttl of all Enters since Redis has had a record
 	units             int64
+	least             int64 // smallest number of units since the last statement was made
 	slots             []*Slot[O]
 	timed             int    // number of slots that end in time
 	free              int64  // free units in Redis's last reply

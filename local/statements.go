@@ -43,6 +43,7 @@ func (t *Slots[O]) Statements(now int64, renew bool, reachable func(HeldKey) boo
 		}
 		if due && reachable(h.HeldKey) {
 			h.statementInFlight = h.doubt
+			h.least = h.units
 			all = append(all, Statement[O]{h, h.owner, h.ttl, h.units, h.doubt, h.changes, h.inFlight == 0})
 		}
 		h.clean(now)
@@ -58,11 +59,14 @@ func (s *Statement[O]) Answered(now, till, known, free int64) {
 	defer h.table.mu.Unlock()
 	h.free, h.lastEnded = free, max(h.lastEnded, now)
 	if !s.Absolute {
+		// While entries are in flight, Redis may know of more units than this process. It never knows of fewer than
+		// those that were held all the time.
 		same := s.quiet && h.inFlight == 0 && h.changes == s.changes
-		if same && known != h.units {
+		missing := known < h.least || same && known != h.units
+		if missing {
 			h.doubts(now)
 		}
-		if h.lapse(now); known > 0 && (!same || known == h.units) && !h.kept.Load() {
+		if h.lapse(now); known > 0 && !missing && !h.kept.Load() {
 			h.extend(now, till)
 		}
 		return
