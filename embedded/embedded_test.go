@@ -51,6 +51,26 @@ func TestLimitsAreExact(t *testing.T) {
 	}
 }
 
+// When Release returns, the units are free, although the deadline is as long as the life of a slot.
+func TestSlotsAreFreeOnceTheyAreReleased(t *testing.T) {
+	limiter, err := embedded.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer limiter.Close()
+	jobs := limiter.MustRule("jobs", limit.Concurrent(2))
+	for range 20 {
+		slot, d, err := jobs.Acquire(t.Context(), "k", 1)
+		if slot == nil || d.Remaining != 1 {
+			t.Fatalf("%+v, %v", d, err)
+		}
+		slot.Release()
+		if d, err := jobs.Peek(t.Context(), "k", 2); !d.Allowed {
+			t.Fatalf("after its release: %+v, %v", d, err)
+		}
+	}
+}
+
 // Law 12: Close leaves nothing behind, not even the stand-in.
 func TestLaw12CloseLeavesNothingBehind(t *testing.T) {
 	ours := func() (n int, stacks string) {

@@ -24,9 +24,9 @@ type Slot struct {
 	released atomic.Bool
 }
 
-// Release gives the units back. It returns once Redis has answered, or at the limiter's deadline. If
-// Redis cannot be reached, or the slot is about to expire, the release is sent in the background. Releasing a
-// slot again, or releasing a lost slot, does nothing.
+// Release gives the units back. It returns once Redis has answered, or at the limiter's deadline or after a
+// third of [SlotTTL], whichever is earlier. If Redis cannot be reached, or the slot is about to expire, the
+// release is sent in the background. Releasing a slot again, or releasing a lost slot, does nothing.
 func (s *Slot) Release() {
 	if s == nil || s.dry || s.released.Swap(true) {
 		return
@@ -34,9 +34,10 @@ func (s *Slot) Release() {
 	r := s.rule
 	l := r.limiter
 	shard := l.shardOf(&s.key)
-	by := time.Now().Add(l.config.deadline) // before now: the entry takes effect no later than the table assumes
+	within := min(l.config.deadline, r.slotTTL/renewals) // renewed slots last longer than that
+	by := time.Now().Add(within)                         // before now: the entry takes effect no later than the table assumes
 	now := l.now()
-	h, units, entered := s.local.Release(now, l.unsettledUntil(now), shard.Breaker.Closed())
+	h, units, entered := s.local.Release(now, l.unsettledAfter(now, within), shard.Breaker.Closed())
 	if entered {
 		s.release(shard, h, units, by)
 	}

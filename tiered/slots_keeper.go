@@ -218,11 +218,14 @@ func (l *Limiter) slotsTill(sent int64, ttl time.Duration) int64 {
 // unsettledUntil returns the time from which an entry whose answer was lost can no longer take
 // effect: no entry is sent after its call has returned, and none is charged after its deadline
 // (law 4).
-func (l *Limiter) unsettledUntil(now int64) int64 {
+func (l *Limiter) unsettledUntil(now int64) int64 { return l.unsettledAfter(now, l.config.deadline) }
+
+// unsettledAfter is unsettledUntil for an entry that has less time than the limiter's deadline.
+func (l *Limiter) unsettledAfter(now int64, within time.Duration) int64 {
 	if l.config.virtualClock != nil {
 		return now
 	}
-	return now + int64(l.config.deadline+time.Microsecond) // Redis's clock counts µs
+	return now + int64(within+time.Microsecond) // Redis's clock counts µs
 }
 
 // roundOfSlots replaces the keeper in virtual time, which may advance in steps of hours. It is called
