@@ -161,12 +161,15 @@ func (t *Transport) RoundTrip(r *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	response, err := t.base.RoundTrip(r)
-	if err == nil && (response.StatusCode == http.StatusTooManyRequests || response.StatusCode == http.StatusServiceUnavailable) {
+	if err != nil || response == nil { // http.Client reports a base that returns neither
+		return response, err
+	}
+	if response.StatusCode == http.StatusTooManyRequests || response.StatusCode == http.StatusServiceUnavailable {
 		if after, ok := retryAfter(response.Header, time.Now()); ok {
 			t.holds.hold(u, after)
 		}
 	}
-	return response, err
+	return response, nil
 }
 
 // CloseIdleConnections closes the idle connections of the base transport.

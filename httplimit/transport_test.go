@@ -131,6 +131,20 @@ func TestTransportFailsClearly(t *testing.T) {
 	}
 }
 
+// A base transport that returns neither a response nor an error makes http.Client return an error. The transport does
+// not panic instead.
+func TestABaseThatReturnsNothing(t *testing.T) {
+	base := roundTripper(func(*http.Request) (*http.Response, error) { return nil, nil })
+	transport, err := NewTransport(base, newRule(t, newLimiter(t), "upstream", limit.PerHour(10)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := &http.Client{Transport: transport}
+	if response, err := client.Get("http://upstream.example/"); err == nil || !strings.Contains(err.Error(), "nil *Response") {
+		t.Errorf("%v, %v", response, err)
+	}
+}
+
 // A request that cannot be charged is not sent.
 func TestTransportSendsNothingUncharged(t *testing.T) {
 	l := newLimiter(t)
