@@ -32,9 +32,9 @@ func ClientAddress(r *http.Request) string {
 	return AddressKey(addr)
 }
 
-// AddressKey returns the key of an address. For an IPv4 address, also one that is mapped into an IPv6
-// address, the key is the address itself. For all other IPv6 addresses, it is the /64 prefix. The key
-// is "" if addr is not valid.
+// AddressKey returns the key of an address. For an IPv4 address, also one inside an IPv6 address (mapped, or
+// translated by NAT64 under 64:ff9b::/96), the key is the IPv4 address. For all other IPv6 addresses, it is
+// the /64 prefix. The key is "" if addr is not valid.
 func AddressKey(addr netip.Addr) string { return keys.Address(addr) }
 
 // Header returns a KeyFunc whose key is the first value of a header field, such as an API key. Anyone
