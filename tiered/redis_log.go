@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -13,8 +14,9 @@ import (
 	"github.com/tierlimit/tierlimit/internal/option"
 )
 
-// LogOfRedis sends go-redis's own log lines to a logger, at level WARN. It logs each kind of line at most
-// every 10 s, with the number of lines left out. By default go-redis writes the lines to standard error
+// LogOfRedis sends go-redis's own log lines to a logger, at level WARN, or at level INFO if they only say which
+// Sentinels and which master a client has found. It logs each kind of line at most every 10 s, with the number of
+// lines left out. By default go-redis writes the lines to standard error
 // in its own format. They are many while a server is lost, and have no information that the limiter's own
 // lines do not have. A nil logger discards the lines.
 //
@@ -74,6 +76,9 @@ func (b *bridge) leave(log *quietLog) {
 	}
 }
 
+// news has the beginnings of lines that report no problem: a client of Sentinel writes them whenever it starts.
+var news = []string{"sentinel: selected addr=", "sentinel: new master=", "sentinel: discovered new sentinel="}
+
 // Printf implements go-redis's logger. The kind of a line is its format.
 func (b *bridge) Printf(_ context.Context, format string, args ...any) {
 	b.mu.Lock()
@@ -82,5 +87,10 @@ func (b *bridge) Printf(_ context.Context, format string, args ...any) {
 		log = b.open[0]
 	}
 	b.mu.Unlock()
-	log.Warn(format, "the Redis client reports a problem", "message", fmt.Sprintf(format, args...))
+	message := fmt.Sprintf(format, args...)
+	if slices.ContainsFunc(news, func(beginning string) bool { return strings.HasPrefix(format, beginning) }) {
+		log.Info(format, "the Redis client reports", "message", message)
+		return
+	}
+	log.Warn(format, "the Redis client reports a problem", "message", message)
 }

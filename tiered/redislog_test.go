@@ -8,6 +8,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/logging"
+
+	"github.com/tierlimit/tierlimit/internal/redistest"
 )
 
 // LogOfRedis sends the lines of go-redis to a logger, and combines similar lines into one.
@@ -41,5 +43,20 @@ func TestLogOfRedis(t *testing.T) {
 	_ = client.Ping(context.Background())
 	if log.String() != before {
 		t.Error("a nil logger logs to the last one")
+	}
+}
+
+// A client of Sentinel that works reports no problem.
+func TestLogOfRedisThatWorks(t *testing.T) {
+	sentinel := redistest.StartSentinel(t)
+	t.Cleanup(logging.Disable)
+	var log lockedBuffer
+	LogOfRedis(slog.New(slog.NewTextHandler(&log, nil)))
+	client := sentinel.Client(t)
+	if err := client.Ping(context.Background()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if text := log.String(); !strings.Contains(text, "level=INFO") || strings.Contains(text, "level=WARN") {
+		t.Errorf("logged:\n%s", text)
 	}
 }
