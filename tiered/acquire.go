@@ -38,7 +38,7 @@ func (r *Rule) Acquire(ctx context.Context, key string, units int64) (*Slot, lim
 	case slots != nil:
 		return slots[0], d, nil
 	case d.Allowed: // on a dry run
-		return &Slot{rule: r, dry: true}, d, nil
+		return &Slot{rule: r, dry: make(chan struct{})}, d, nil
 	}
 	return nil, d, err
 }

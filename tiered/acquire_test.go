@@ -528,19 +528,38 @@ func TestSlotsInVirtualTime(t *testing.T) {
 	mustAcquire(t, r, "k", 1)
 }
 
-// A rule on a dry run always returns a slot, and holds units only for slots that fit.
+// A rule on a dry run always returns a slot, and holds units only for slots that fit. A slot that does not fit ends
+// like any other when it is released: a goroutine may wait for its end.
 func TestAcquireOnADryRun(t *testing.T) {
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix())
 	r := newRule(t, l, "jobs", limit.Concurrent(1), DryRun())
+	var slots []*Slot
 	for i := range 2 {
 		grants, ds, err := l.TakeAll(context.Background(), Request{Rule: r, Key: "k", Cost: 1})
 		if err != nil || !grants[0].Slot.Held() || !ds[0].Allowed || ds[0].WouldDeny != (i == 1) {
 			t.Errorf("%v, %+v, %v", grants, ds, err)
 		}
-		defer grants[0].Slot.Release()
+		slots = append(slots, grants[0].Slot)
 	}
 	if units := l.Stats().Slots.Units; units != 1 {
 		t.Errorf("%d units are held", units)
+	}
+	for i, slot := range slots {
+		select {
+		case <-slot.Lost():
+			t.Errorf("slot %d is lost", i)
+		default:
+		}
+		slot.Release()
+		slot.Release() // does nothing
+		if slot.Held() {
+			t.Errorf("slot %d is held after its release", i)
+		}
+		select {
+		case <-slot.Lost():
+		case <-time.After(10 * time.Second):
+			t.Errorf("slot %d has not ended", i)
+		}
 	}
 }
 

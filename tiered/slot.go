@@ -20,7 +20,7 @@ type Slot struct {
 	rule     *Rule
 	key      callKey
 	local    local.Slot[*Rule]
-	dry      bool // granted only because the rule is on a dry run: nothing is held
+	dry      chan struct{} // not nil if granted only because the rule is on a dry run: nothing is held; closed by Release
 	released atomic.Bool
 }
 
@@ -28,7 +28,11 @@ type Slot struct {
 // third of [SlotTTL], whichever is earlier. If Redis cannot be reached, or the slot is about to expire, the
 // release is sent in the background. Releasing a slot again, or releasing a lost slot, does nothing.
 func (s *Slot) Release() {
-	if s == nil || s.dry || s.released.Swap(true) {
+	if s == nil || s.released.Swap(true) {
+		return
+	}
+	if s.dry != nil {
+		close(s.dry)
 		return
 	}
 	r := s.rule
@@ -70,8 +74,8 @@ func (s *Slot) Held() bool {
 	switch {
 	case s == nil:
 		return false
-	case s.dry:
-		return true
+	case s.dry != nil:
+		return !s.released.Load()
 	}
 	return s.local.Held(s.rule.limiter.now())
 }
@@ -83,8 +87,8 @@ func (s *Slot) Lost() <-chan struct{} {
 	switch {
 	case s == nil:
 		return new(local.Slot[*Rule]).Ended() // closed, because a nil slot is not held
-	case s.dry:
-		return nil
+	case s.dry != nil:
+		return s.dry
 	}
 	return s.local.Ended()
 }
