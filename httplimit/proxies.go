@@ -77,8 +77,8 @@ func parsePrefix(text string) (netip.Prefix, error) {
 	if err != nil {
 		return netip.Prefix{}, err
 	}
-	if addr := prefix.Addr(); addr.Is4In6() {
-		return addr.Unmap().Prefix(prefix.Bits() - 96) // an error if the prefix is shorter than 96 bits
+	if addr := keys.Canonical(prefix.Addr()); addr.Is4() && prefix.Addr().Is6() {
+		return addr.Prefix(prefix.Bits() - 96) // an error if the prefix is shorter than 96 bits
 	}
 	return prefix.Masked(), nil
 }

@@ -187,14 +187,16 @@ func TestProxiesAreChecked(t *testing.T) {
 		"everyone, IPv6":    {"Forwarded", []string{"::/0"}},
 		"more than IPv4":    {"Forwarded", []string{"::ffff:0.0.0.0/80"}},
 		"everyone, as IPv6": {"Forwarded", []string{"::ffff:0.0.0.0/96"}},
+		"everyone, NAT64":   {"Forwarded", []string{"64:ff9b::/96"}},
 	} {
 		if _, err := NewProxies(c.header, c.trusted...); !errors.Is(err, limit.ErrInvalidOption) {
 			t.Errorf("%s: error %v, want ErrInvalidOption", name, err)
 		}
 	}
-	p := newProxies(t, "Forwarded", "::ffff:10.0.0.0/104", "::ffff:192.0.2.1", "198.51.100.77/24")
+	p := newProxies(t, "Forwarded", "::ffff:10.0.0.0/104", "::ffff:192.0.2.1", "198.51.100.77/24", "64:ff9b::203.0.113.0/120")
 	for address, trusted := range map[string]bool{
 		"10.200.0.1": true, "11.0.0.1": false, "192.0.2.1": true, "192.0.2.2": false, "198.51.100.1": true, "198.51.101.1": false,
+		"203.0.113.7": true, "203.0.114.7": false,
 	} {
 		if p.trusts(netip.MustParseAddr(address)) != trusted {
 			t.Errorf("%s is trusted: %v", address, !trusted)
