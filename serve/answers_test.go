@@ -114,6 +114,22 @@ func TestHits(t *testing.T) {
 	expect(t, client, zero, "OVER: OVER 0")
 }
 
+// With the cache of denials, a descriptor that only looks at a limit whose units are just used up is not over it, as often
+// as it looks, and the next hits are counted. Those are denied, and so are looks from then on.
+func TestLooksBesideTheCacheOfDenials(t *testing.T) {
+	client := start(t, shop, "LOCAL_CACHE_SIZE_IN_BYTES=1000000").client(t)
+	all, look := asking("shop user=a"), asking("shop user=a")
+	all.HitsAddend, look.Descriptors[0].HitsAddend = 5, wrapperspb.UInt64(0)
+	expect(t, client, all, "OK: OK 0")
+	for range 3 {
+		expect(t, client, look, "OK: OK 0")
+	}
+	expect(t, client, asking("shop user=a"), "OVER: OVER 0")
+	expect(t, client, look, "OVER: OVER 0")
+	time.Sleep(1100 * time.Millisecond) // until the denial is forgotten
+	expect(t, client, look, "OVER: OVER 0")
+}
+
 // Negative hits are given back, and the count stops at 0.
 func TestNegativeHits(t *testing.T) {
 	client := start(t, shop+`

@@ -29,12 +29,19 @@ func (o *observer) Answered(shard int, e *remote.Entry, reply *remote.Reply, sen
 		r.remember(e, reply, sent, e.Cost, min(r.config.denialLife, slotDenialLife)) // units may be released at any time
 		return
 	}
+	onlyLooked := false
 	if r.config.countDenied {
 		judged := replyUnder(r.limit.Quota(), reply, e.Cost, max(1, e.Count), e.Operation)
+		// A peek at units that are used up is no denied request yet. If it were remembered, the next request would be
+		// denied without being counted, and a peek would look as if the count were above the limit.
+		onlyLooked = e.Operation == lua.Peek && limit.MaxQuota-reply.Remaining <= r.limit.Quota()
 		reply = &judged
 	}
 	if reply.Granted > 0 || reply.Status == remote.Denied {
 		r.limiter.shards.At(shard).Learned(&outage.Request{Rule: r.inOutage, Hash: e.Hash, Key: remote.UserKey(e.Key)}, reply)
+	}
+	if onlyLooked {
+		return
 	}
 	cost := e.Cost
 	if e.Operation == lua.TakeUpTo || e.Operation == lua.HoldUpTo {

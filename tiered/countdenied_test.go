@@ -137,6 +137,14 @@ func TestCountDeniedRemembered(t *testing.T) {
 	if d := mustAllow(t, larger, "k", 6); !d.Allowed || d.Used != 10 {
 		t.Errorf("%+v", d)
 	}
+	// Neither is a Peek remembered when the units are just used up: the next request is counted.
+	mustAllow(t, r, "full", 1)
+	if d, err := r.Peek(context.Background(), "full", 1); err != nil || d.Allowed || d.Used != 1 {
+		t.Errorf("%+v, %v", d, err)
+	}
+	if d := mustAllow(t, r, "full", 1); d.Allowed || d.Used != 2 || d.Tier != limit.TierRedis {
+		t.Errorf("%+v", d)
+	}
 	// A cost above the limit is no mistake: the request is denied and counted. Once nothing is left, smaller
 	// costs are denied from memory, too.
 	if d := mustAllow(t, r, "other", 5); d.Allowed || d.Used != 5 || d.Tier != limit.TierRedis {
