@@ -69,7 +69,7 @@ func jsonHandler(decide func(*ratelimitv3.RateLimitRequest) (*ratelimitv3.RateLi
 
 func httpError(w http.ResponseWriter, code int) { http.Error(w, http.StatusText(code), code) }
 
-// debugHandler serves the pages for operators. The root page lists them.
+// debugHandler serves the pages for operators, and a list of them.
 func (s *Server) debugHandler() http.Handler {
 	mux := http.NewServeMux()
 	pages := map[string]string{
@@ -90,7 +90,8 @@ func (s *Server) debugHandler() http.Handler {
 	mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
 	mux.HandleFunc("/debug/pprof/trace", pprof.Trace)
 	mux.Handle("/live/", http.StripPrefix("/live", s.page))
-	mux.HandleFunc("/{$}", func(w http.ResponseWriter, _ *http.Request) {
+	// As in envoyproxy/ratelimit, the list is at all other paths too: a probe may ask for any.
+	mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
 		for _, path := range slices.Sorted(maps.Keys(pages)) {
 			fmt.Fprintf(w, "%s: %s\n", path, pages[path])
 		}

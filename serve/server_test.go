@@ -14,6 +14,7 @@ import (
 	"io"
 	"log/slog"
 	"maps"
+	"math"
 	"math/big"
 	"net"
 	"net/http"
@@ -88,6 +89,7 @@ func TestHTTP(t *testing.T) {
 		"/stats":        "ratelimit.service.config_load_success: 1\n",
 		"/":             "/rlconfig: the configuration in force\n",
 		"/debug/pprof/": "goroutine",
+		"/any/other":    "/rlconfig: ", // as in envoyproxy/ratelimit
 		"/live/":        "<html",
 	} {
 		if code, text := get(t, server, "debug", path); code != http.StatusOK || !strings.Contains(text, want) {
@@ -965,6 +967,17 @@ func TestOddSettings(t *testing.T) {
 	}
 	if s, warning := used("GRPC_MAX_CONNECTION_AGE_GRACE=-1s"); s.MaxConnectionAgeGrace != -time.Second || !strings.Contains(warning, "calls are cut off") {
 		t.Errorf("%+v, %q", s, warning)
+	}
+	// Less than 10 ns would end the process at the first connection.
+	for text, want := range map[string]time.Duration{"1ns": shortestAge, "999us": shortestAge, "1ms": time.Millisecond, "0": 0} {
+		if s, warning := used("GRPC_MAX_CONNECTION_AGE=" + text); s.MaxConnectionAge != want || (warning != "") != (text == "1ns" || text == "999us") {
+			t.Errorf("an age of %s: %v, %q", text, s.MaxConnectionAge, warning)
+		}
+	}
+	for text, want := range map[string]int{"2147483647": math.MaxInt32, "9999999999": 9_999_999_999, "-1": 0} {
+		if s, warning := used("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES=" + text); s.XDS.LongestMessage != want || (warning != "") != (text == "-1") {
+			t.Errorf("messages of %s bytes: %d, %q", text, s.XDS.LongestMessage, warning)
+		}
 	}
 	for settings, want := range map[string]string{"PROMETHEUS_PATH=metrics": "metrics are served at /metrics", "DISABLE_STATS=1 PROMETHEUS_PATH=metrics": "", "USE_PROMETHEUS=false PROMETHEUS_PATH=/{": ""} {
 		if s, warning := used(settings); !strings.Contains(warning, want) || (warning == "") != (want == "") || s.Metrics != "" && s.MetricsPath != "/metrics" {

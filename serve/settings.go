@@ -112,7 +112,7 @@ func FromEnvironment(environ []string) (s Settings, warnings []string, err error
 		MetricsPath:           e.text("PROMETHEUS_PATH", "/metrics"),
 		metricsWanted:         e.truth("USE_PROMETHEUS", false),
 		statsDisabled:         e.truth("DISABLE_STATS", false),
-		MaxConnectionAge:      e.duration("GRPC_MAX_CONNECTION_AGE", 24*time.Hour),
+		MaxConnectionAge:      e.age(),
 		MaxConnectionAgeGrace: e.grace(),
 		UseTLS:                e.truth("GRPC_SERVER_USE_TLS", false),
 		TLS: TLSFiles{
@@ -322,6 +322,20 @@ func (e *environment) atLeast(name string, value, least time.Duration) time.Dura
 		e.warn("%s is %v: %v is used, the shortest there is", name, value, least)
 	}
 	return max(value, least)
+}
+
+// shortestAge is the shortest age of a connection. With less than 10 ns, gRPC ends the process at the first connection,
+// because it divides by a tenth of it.
+const shortestAge = time.Millisecond
+
+// age reads the age at which connections take no more calls. 0 is unlimited.
+func (e *environment) age() time.Duration {
+	const name = "GRPC_MAX_CONNECTION_AGE"
+	value := e.duration(name, 24*time.Hour)
+	if value == 0 {
+		return 0
+	}
+	return e.atLeast(name, value, shortestAge)
 }
 
 // grace reads how long calls may go on after their connection has reached its age. Like envoyproxy/ratelimit, it accepts a

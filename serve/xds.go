@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"strings"
 	"time"
@@ -54,7 +55,7 @@ func (e *environment) xds() XDSSettings {
 		Certificate:  e.text("CONFIG_GRPC_XDS_CLIENT_TLS_CERT", ""), Key: e.text("CONFIG_GRPC_XDS_CLIENT_TLS_KEY", ""),
 		ServerCA: e.text("CONFIG_GRPC_XDS_SERVER_TLS_CACERT", ""), ServerName: e.text("CONFIG_GRPC_XDS_SERVER_TLS_SAN", ""),
 		RetryAfter: e.retry("XDS_CLIENT_BACKOFF_INITIAL_INTERVAL", 10*time.Second), RetryAtMost: e.retry("XDS_CLIENT_BACKOFF_MAX_INTERVAL", time.Minute),
-		LongestMessage: e.number("XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES", 0, 0, 1<<30),
+		LongestMessage: e.longestMessage(),
 	}
 }
 
@@ -94,6 +95,16 @@ const shortestRetry = 10 * time.Millisecond
 // retry reads the wait between two attempts.
 func (e *environment) retry(name string, otherwise time.Duration) time.Duration {
 	return e.atLeast(name, e.duration(name, otherwise), shortestRetry)
+}
+
+// longestMessage reads how long a message of the control plane may be. Like envoyproxy/ratelimit, it accepts any number.
+func (e *environment) longestMessage() int {
+	const name = "XDS_CLIENT_MAX_MSG_SIZE_IN_BYTES"
+	value := e.number(name, 0, math.MinInt, math.MaxInt)
+	if value < 0 {
+		e.warn("%s is %d, which is no size: the default is used", name, value)
+	}
+	return max(value, 0)
 }
 
 // pingEvery is how often the client pings a control plane that sends nothing. By default, a gRPC server ends
