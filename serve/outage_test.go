@@ -112,6 +112,42 @@ func TestEndChargesRedis(t *testing.T) {
 	}
 }
 
+// After Redis has lost its data, an answer says how much this instance still grants, and not what Redis would.
+func TestRemainingAfterLossOfData(t *testing.T) {
+	t.Parallel()
+	redis := redistest.Start(t)
+	root, prefix := configDir(t, lossy), "CACHE_KEY_PREFIX="+redistest.Prefix()
+	server, other := startOn(t, redis.Addr(), root, prefix), startOn(t, redis.Addr(), root, prefix)
+	client := server.client(t)
+	redistest.Eventually(t, "both know of each other", func() bool {
+		return server.limiters.All.Stats().FleetSize == 2 && other.limiters.All.Stats().FleetSize == 2
+	})
+	expect(t, client, asking("d counted=a"), "OK: OK 39")
+	redis.Kill()
+	redistest.Eventually(t, "Redis counts as lost", func() bool {
+		ask(t, client, asking("d log=other"))
+		return server.limiters.All.Degraded()
+	})
+	redis.Restart()
+	redistest.Eventually(t, "Redis decides again", func() bool { return !server.limiters.All.Degraded() })
+	var request *ratelimitv3.RateLimitRequest
+	var left uint32
+	asked := 0
+	redistest.Eventually(t, "the instance knows that data was lost, and says that only its share is left", func() bool {
+		asked++
+		request = asking(fmt.Sprintf("d counted=%d", asked))
+		left = ask(t, client, request).response.GetStatuses()[0].GetLimitRemaining()
+		return left < 20
+	})
+	granted := uint32(0)
+	for ask(t, client, request).response.GetOverallCode() == ratelimitv3.RateLimitResponse_OK {
+		granted++
+	}
+	if granted != left {
+		t.Errorf("%d were granted, when %d should have been left", granted, left)
+	}
+}
+
 // A service that ends while Redis is lost waits for Redis only a few seconds.
 func TestEndWithoutRedis(t *testing.T) {
 	t.Parallel()

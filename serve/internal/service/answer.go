@@ -127,7 +127,8 @@ func (s *Service) judge(a *asked) {
 	a.counts.TotalHits.Add(a.hits)
 	switch d.Tier {
 	case limit.TierRedis:
-		a.remaining = max(0, quota-d.Used)
+		// While Redis does not know of all grants, less remains than its count says.
+		a.remaining = max(0, min(quota-d.Used, d.Remaining))
 		if d.ResetAfter > 0 { // all instances share Redis's clock
 			a.reset = seconds(d.ResetAfter)
 		}
