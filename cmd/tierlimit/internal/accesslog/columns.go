@@ -5,6 +5,7 @@ import (
 	"encoding/csv"
 	"slices"
 	"strings"
+	"time"
 )
 
 // columns are the fields of lines below a header that names them. The format is CSV, or the W3C's
@@ -124,6 +125,48 @@ func (c columns) parse(line []byte) (r Request, f fault, ok bool) {
 		f = fault{what: noColumnTime}
 	}
 	return r, f, true
+}
+
+// parseIIS reads IIS's own format, which has no header. Its time has no zone and is taken to be UTC:
+//
+//	10.0.0.1, user, 1/2/2006, 15:04:05, W3SVC1, server, 10.0.0.9, 15, received, sent, 200, 0, METHOD, path, query,
+func parseIIS(line []byte) (Request, bool) {
+	cells := strings.Split(string(line), ", ")
+	if len(cells) < 15 || !addressIn([]byte(cells[0])).IsValid() {
+		return Request{}, false
+	}
+	r := Request{Host: cells[0], User: cells[1], Status: int(max(0, min(999, digits([]byte(cells[10]))))), Bytes: max(0, digits([]byte(cells[9]))), Method: cells[12], Path: cells[13]}
+	if r.User == "-" {
+		r.User = ""
+	}
+	for _, layout := range []string{"1/2/2006 15:04:05", "1/2/06 15:04:05"} {
+		at, err := time.Parse(layout, cells[2]+" "+cells[3])
+		if r.Time = at; err == nil && at.Unix() >= 0 && at.Unix() < lastSecond {
+			return r, true
+		}
+	}
+	return Request{}, false
+}
+
+// parseTabs reads columns without a header that begin with a time and a client, as those of CloudFront's real-time logs:
+//
+//	1136214245.123	10.0.0.1	0.001	200	7	METHOD	https	www.example.org	path	…
+func parseTabs(line []byte) (Request, bool) {
+	cells := strings.Split(string(line), "\t")
+	if len(cells) < 4 || !addressIn([]byte(cells[1])).IsValid() {
+		return Request{}, false
+	}
+	at, ok := parseStamp(cells[0])
+	r := Request{Time: at, Host: firstOf(cells[1])}
+	for _, cell := range cells[2:] {
+		switch {
+		case r.Method == "" && isMethod(cell) && cell != "-":
+			r.Method = cell
+		case r.Path == "" && strings.HasPrefix(cell, "/"):
+			r.Path = cell
+		}
+	}
+	return r, ok
 }
 
 // isComment reports whether a line is a comment of the W3C's format, such as "#Version: 1.0".

@@ -89,12 +89,12 @@ func (f fields) hasRequest(r Request) bool {
 }
 
 // again reports whether the fields are an event of a request that has another event: the audit log of Kubernetes
-// has one for each stage of a request, and that of Vault one for the response.
+// has one for each stage of a request, and those of Vault and of Java's Logbook have one for the response.
 func (f fields) again() bool {
 	if stage := f.text("stage"); stage == "RequestReceived" || stage == "ResponseStarted" {
 		return f.text("auditID") != ""
 	}
-	return f.text("type") == "response" && f.text("request.operation") != ""
+	return f.text("type") == "response" && f.text("request.operation", "correlation") != ""
 }
 
 // time returns the first of the times that can be read. A number that would be in the seventies is rather

@@ -33,6 +33,8 @@ func FuzzReader(f *testing.F) {
 	f.Add([]byte(`o b [22/Nov/2026:12:00:00 +0000] ::1 u I REST.GET k "GET / HTTP/1.1" 404 X 7` + "\ntls 2.0 2026-11-22T12:00:00 l l [::1]:1 x 5 2 98 7"))
 	f.Add([]byte(`CEF:0|a\|b|c|d|e|f|5|rt=1795348800500 src=[::1]:9 request=https://x.org/a?b\=c suser=a b out=7` + "\n12:00:00 | 200 | 1ms | ::1 | GET | /a | b"))
 	f.Add([]byte("2026-11-22T12:00:00Z INFO: ::1:9 - \"GET / HTTP/1.1\" 200 OK\n" + `{"log":"::1 - GET /a HTTP/1.1 200 - - 1 ms","stream":"x","time":"2026-11-22T12:00:00Z"}`))
+	f.Add([]byte("[2026-11-22 12:00:00 +0000] - (s.access)[INFO][::1:9]: GET http://x/a  200 7\nx:::1 - - [22/Nov/2026:12:00:00 +0000] a b \"GET / HTTP/1.1\" 200 7"))
+	f.Add([]byte("2026-11-22T12:00:00Z Before request [GET /a, client=::1, user=b]\n::1, -, 11/22/26, 12:00:00, W, s, ::1, 1, 2, 7, 200, 0, GET, /a, -,\n1795348800\t::1\tGET\t/a"))
 	f.Add([]byte("0 ``"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		log, err := NewReader(bytes.NewReader(data))

@@ -75,7 +75,7 @@ func stampIn(front string) string {
 		}
 		stamp := ""
 		for n := i + 1; n <= min(i+3, len(words)); n++ {
-			text := strings.TrimLeft(strings.Join(words[i:n], " "), "[")
+			text := strings.TrimLeft(strings.Join(words[i:n], " "), "[|")
 			for _, text := range []string{text, strings.TrimRight(text, "]:,")} {
 				if isStamp([]byte(text)) {
 					stamp = text

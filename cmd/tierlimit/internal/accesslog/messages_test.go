@@ -52,6 +52,14 @@ func TestRequestsThatAreLoggedTwice(t *testing.T) {
 		"Kubernetes' audit log": `{"auditID":"a","stage":"RequestReceived","requestURI":"/a","user":{"username":"bob"},"sourceIPs":["10.0.0.1"],"requestReceivedTimestamp":"2026-11-22T12:00:00.5Z"}
 {"auditID":"a","stage":"ResponseStarted","requestURI":"/a","user":{"username":"bob"},"sourceIPs":["10.0.0.1"],"requestReceivedTimestamp":"2026-11-22T12:00:00.5Z"}
 {"auditID":"a","stage":"ResponseComplete","requestURI":"/a","user":{"username":"bob"},"sourceIPs":["10.0.0.1"],"requestReceivedTimestamp":"2026-11-22T12:00:00.5Z"}`,
+		"Spring": `2026-11-22T12:00:00.5Z DEBUG 1 --- [exec-1] o.s.w.f.CommonsRequestLoggingFilter      : Before request [GET /a, client=10.0.0.1]
+2026-11-22T12:00:00.5Z DEBUG 1 --- [exec-1] o.s.w.f.CommonsRequestLoggingFilter      : After request [GET /a, client=10.0.0.1, payload={"a":[1]}]`,
+		"Spring, old": `2026-11-22 12:00:00.500 DEBUG 1 --- [exec-1] o.s.w.f.CommonsRequestLoggingFilter      : Before request [uri=/a;client=10.0.0.1]
+2026-11-22 12:00:00.500 DEBUG 1 --- [exec-1] o.s.w.f.CommonsRequestLoggingFilter      : After request [uri=/a;client=10.0.0.1]`,
+		"Spring, another text": `2026-11-22T12:00:00.5Z DEBUG 1 --- [exec-1] o.s.w.f.CommonsRequestLoggingFilter : Before request [GET /a, client=10.0.0.1]
+2026-11-22T12:00:00.5Z DEBUG 1 --- [exec-1] o.s.w.f.CommonsRequestLoggingFilter : REQUEST DATA: GET /a, client=10.0.0.1]`,
+		"Logbook": `{"origin":"remote","type":"request","correlation":"a","remote":"10.0.0.1","method":"GET","path":"/a","time":"2026-11-22T12:00:00.5Z"}
+{"origin":"local","type":"response","correlation":"a","status":200,"time":"2026-11-22T12:00:00.5Z"}`,
 		"Vault's audit log": `{"type":"request","time":"2026-11-22T12:00:00.5Z","request":{"operation":"read","path":"a","remote_address":"10.0.0.1"}}
 {"type":"response","time":"2026-11-22T12:00:00.5Z","request":{"operation":"read","path":"a","remote_address":"10.0.0.1"},"response":{"data":{}}}`,
 	} {

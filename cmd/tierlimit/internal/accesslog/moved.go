@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// parseMoved reads a web server's line in which the time is not right in front of the request: there is a
-// word between them, as the host in APISIX's format, or not even a space, as in that of Amazon's API
+// parseMoved reads a web server's line in which the time is not right in front of the request: there are
+// words between them, as the host in APISIX's format, or not even a space, as in that of Amazon's API
 // Gateway, or the client comes behind the time:
 //
 //	10.0.0.1 - - [02/Jan/2006:15:04:05 -0700] www.example.org "METHOD path PROTO" status bytes
@@ -26,7 +26,7 @@ func parseMoved(line []byte) (Request, bool) {
 		if len(between) == 1 {
 			front = slices.Concat(front, []byte("- - "))
 		}
-	case len(front) == 0 || len(between) > 1:
+	case len(front) == 0:
 		return Request{}, false
 	}
 	moved := slices.Concat(front, stamp, []byte("] "), line[quote:])

@@ -16,7 +16,7 @@ const (
 	badJSON      = "begins like JSON, but is not a JSON object"
 	noJSONTime   = `the JSON has no "time", or none like 2006-01-02T15:04:05Z or seconds since 1970`
 	noRequest    = `a message that names no client, path or user; if it is a request, change the name of what is limited to "key"`
-	loggedTwice  = "the same request as in another event of this audit log"
+	loggedTwice  = "the same request as in another line, which counts"
 	noColumnTime = `the columns that the header names have no time, or none like 2006-01-02T15:04:05Z or seconds since 1970`
 	badColumns   = "neither as many columns as the header names, nor another format that is known"
 	badZoneName  = "the name of the time's zone does not say how far it is from UTC, as +0100 does"
@@ -27,7 +27,7 @@ const (
 
 // formats read lines that are of no web server. Each rejects most other lines by looking at a part of them.
 var formats = []func([]byte) (Request, bool){
-	parseEnvoy, parseAmazon, parseNetworkBalancer, parseS3, parseHAProxy, parseGin, parseChi, parseRails, parseUWSGI, parseTornado, parseSquid, parseCEF, parseLTSV, parsePHP,
+	parseEnvoy, parseAmazon, parseNetworkBalancer, parseS3, parseHAProxy, parseGin, parseChi, parseRails, parseUWSGI, parseTornado, parseSquid, parseCEF, parseLTSV, parsePHP, parseIIS, parseTabs,
 }
 
 // parseAny reads a line in any of the formats.
@@ -88,7 +88,7 @@ func parseISO(line []byte) (Request, bool) {
 // Fluentd. If the object has no time, but something of a request, the prefix has the time.
 func parseBehind(line []byte) (Request, fault) {
 	start := bytes.Index(line, []byte(`{"`))
-	if start < 1 || line[start-1] != ' ' && line[start-1] != '\t' {
+	if start < 1 || strings.IndexByte(" \t:", line[start-1]) < 0 { // the colon is grep's
 		return Request{}, fault{what: noTime}
 	}
 	object := bytes.TrimSuffix(line[start:], []byte(" []")) // Symfony's list of what else there is
@@ -166,11 +166,14 @@ var zoneNames = strings.Fields("WET WEST BST IST CET CEST EET EEST MSK EST EDT C
 
 // stamps are the layouts of times in other formats than RFC 3339. A time without a zone is in UTC.
 var stamps = []string{"2006-01-02T15:04:05Z0700", "2006-01-02T15:04:05", "2006-01-02 15:04:05Z07:00", "2006-01-02 15:04:05Z0700", "2006-01-02 15:04:05", "2006-01-02 15:04:05 UTC",
-	"2006-01-02 15:04:05Z07", "2006-01-02 15:04:05 -0700", "2006-01-02 15:04:05 -0700 MST", "2006-01-02T15:04:05 -0700", "2006-01-02T15:04:05 UTC",
+	"2006-01-02 15:04:05Z07", "2006-01-02 15:04:05 -0700", "2006-01-02 15:04:05 -07:00", "2006-01-02 15:04:05 -0700 MST", "2006-01-02T15:04:05 -0700", "2006-01-02T15:04:05 UTC",
 	"2006-01-02 15:04:05 GMT", "2006-01-02 3:04:05 PM"}
 
 // namedStamps are the layouts of times that begin with the name of a weekday, or of a month as Kibana shows them.
 var namedStamps = []string{"Mon, 02 Jan 2006 15:04:05 GMT", time.RFC1123Z, time.ANSIC, "Jan 2, 2006 @ 15:04:05"}
+
+// americanStamps are the layouts of times as Azure writes them.
+var americanStamps = []string{"1/2/2006 3:04:05 PM", "1/2/2006 3:04:05 PM -07:00"}
 
 // parseStamp reads a time in RFC 3339 or a similar format, as web servers write it, or as a number
 // since 1970.
@@ -200,6 +203,8 @@ func parseLayouts(s string) (t time.Time, err error) {
 	}
 	layouts := stamps
 	switch {
+	case s[1] == '/' || s[2] == '/': // only with a clock of 12 hours, because other countries have the day in front
+		s, layouts = strings.Replace(s, ",", "", 1), americanStamps
 	case s[3] == ' ' || s[3] == ',':
 		layouts = namedStamps
 	case s[4] == '/' && s[7] == '/': // as Go's package log writes it
@@ -236,6 +241,7 @@ func parseEpoch(s string) (time.Time, bool) {
 
 // parseJSON reads a JSON object.
 func parseJSON(line []byte) (Request, fault) {
+	line = bytes.TrimSuffix(line, []byte(",")) // of an array without its brackets
 	if !json.Valid(line) {
 		// nginx writes \x22 for a quote unless its log_format says escape=json. It then writes no other backslash.
 		line = bytes.ReplaceAll(line, []byte(`\x`), []byte(`\u00`))

@@ -145,7 +145,6 @@ func TestOtherFormats(t *testing.T) {
 		`Nov 22 12:00:01 web1 nginx: [22/Nov/2026:12:00:00 +0000] "GET /a HTTP/1.1" 200 7`:     noFields,
 		// a connection that HAProxy did not take
 		`10.0.0.1:33317 [22/Nov/2026:12:00:00.500] in/1: Connection closed during SSL handshake`: noTime,
-		`10.0.0.1 - - [22/Nov/2026:12:00:00 +0000] three words here "GET /a HTTP/1.1" 200 7`:     noTime,
 		// lines that resemble those of Rails, uWSGI, Tornado, Squid and Amazon
 		`Started GET "/a" for someone at 2026-11-22 12:00:00 +0000`:                                                    noTime,
 		`Completed 200 OK in 12ms (Views: 10.3ms | ActiveRecord: 0.5ms)`:                                               noTime,

@@ -63,6 +63,8 @@ func parseWith(timeOf func([]byte) (time.Time, fault), line []byte) (Request, fa
 		}
 	} else if strings.HasPrefix(from, "[") || hasPort(line[host.from:host.to]) {
 		from = bareAddress(from)
+	} else if strings.Contains(from, ":") {
+		from = withoutFile(from)
 	}
 	request := text[requestStart:]
 	if field, rest, ok := strings.Cut(request, `" "`); ok && !strings.Contains(field, " ") {
@@ -78,6 +80,18 @@ func parseWith(timeOf func([]byte) (time.Time, fault), line []byte) (Request, fa
 		Status: result.status,
 		Bytes:  result.bytes,
 	}, fault{}
+}
+
+// withoutFile returns an address without the file's name that grep puts in front of the lines of several files.
+func withoutFile(from string) string {
+	if !addressIn([]byte(from)).IsValid() {
+		for _, colon := range []int{strings.IndexByte(from, ':'), strings.LastIndexByte(from, ':')} {
+			if address := from[colon+1:]; addressIn([]byte(address)).IsValid() {
+				return address
+			}
+		}
+	}
+	return from
 }
 
 // user returns the authenticated user of "ident user": everything after the ident, because names may
@@ -96,11 +110,11 @@ type span struct{ from, to int }
 // findHost finds the host in "host ident user ". User names may contain spaces, so there can be more
 // than three fields. If the first field looks like name:port, it is the virtual host of Apache's
 // vhost_combined, and the host comes second. Also, syslog, journald or Docker may have put any number
-// of fields in front. aiohttp writes the address alone. ident is where the ident and the user begin.
+// of fields in front. aiohttp writes the address alone, and some formats of nginx add only one "-". ident is where the ident and the user begin.
 func findHost(fields []byte) (host span, ident int, ok bool) {
 	spaces := bytes.Count(fields, []byte(" "))
-	if last := len(fields) - 1; spaces == 1 && fields[last] == ' ' && addressIn(fields[:last]).IsValid() {
-		return span{0, last}, last, true
+	if alone, ok := bytes.CutSuffix(bytes.TrimSuffix(fields, []byte("- ")), []byte(" ")); ok && spaces < 3 && addressIn(alone).IsValid() {
+		return span{0, len(alone)}, len(alone), true
 	}
 	if spaces < 3 || fields[len(fields)-1] != ' ' {
 		return span{}, 0, false

@@ -1,7 +1,10 @@
 package accesslog
 
 import (
+	"bytes"
+	"cmp"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -15,10 +18,10 @@ const (
 
 // parseTimeInFront reads the formats whose time may be in front of them, where a program that collects lines puts it.
 func parseTimeInFront(line []byte) (Request, fault) {
-	for _, format := range []func([]byte) (Request, fault){parseBehind, parseLogfmt, parseUntimed} {
+	for _, format := range []func([]byte) (Request, fault){parseBehind, parseSpring, parseLogfmt, parseUntimed} {
 		r, f := format(line)
 		switch f.what {
-		case "", noRequest, noStamp, noClient:
+		case "", noRequest, noStamp, noClient, loggedTwice:
 			return r, f
 		}
 	}
@@ -33,7 +36,7 @@ func parseTimeInFront(line []byte) (Request, fault) {
 func parseUntimed(line []byte) (Request, fault) {
 	text := string(line)
 	r, front, f := parseUvicorn(text)
-	for _, format := range []func(string) (Request, string, fault){parseMorgan, parseFiber} {
+	for _, format := range []func(string) (Request, string, fault){parseMorgan, parseFiber, parseUnquoted} {
 		if f.what == noTime {
 			r, front, f = format(text)
 		}
@@ -98,6 +101,66 @@ func parseMorgan(text string) (r Request, front string, f fault) {
 		return r, front, fault{what: noClient}
 	}
 	return r, front, fault{what: noTime}
+}
+
+// parseUnquoted reads a client right in front of a request without quotes, as Sanic and formats that people make write
+// it. Sanic may have brackets around the client:
+//
+//	Srv 0 |2006-01-02 15:04:05 -0700 INFO: client:port METHOD url 200 7 1.2ms
+//	[2006-01-02 15:04:05 -0700] - (sanic.access)[INFO][client:port]: METHOD url  200 7
+func parseUnquoted(text string) (r Request, front string, f fault) {
+	words := strings.Fields(colours.ReplaceAllString(text, ""))
+	for i := 1; i+2 < len(words); i++ {
+		if !isMethod(words[i]) || !strings.Contains(words[i+1], "/") {
+			continue
+		}
+		result := words[i+2:]
+		if strings.HasPrefix(result[0], "HTTP/") {
+			result = result[1:]
+		}
+		client := words[i-1]
+		if inner, ok := strings.CutSuffix(client, "]:"); ok {
+			client = inner[strings.LastIndexByte(inner, '[')+1:]
+		}
+		if bare, ported := beforePort(client); ported {
+			client = bare
+		}
+		if len(result) == 0 || !isStatus(result[0]) || !addressIn([]byte(client)).IsValid() {
+			continue
+		}
+		r = Request{Host: firstOf(client), Method: words[i], Path: withoutOrigin(words[i+1]), Status: int(digits([]byte(result[0])))}
+		if len(result) > 1 {
+			r.Bytes = max(0, digits([]byte(result[1])))
+		}
+		return r, strings.Join(words[:i-1], " "), fault{}
+	}
+	return r, front, fault{what: noTime}
+}
+
+// springRequest is what Spring's CommonsRequestLoggingFilter writes. Old versions have other separators, and the text
+// in front of the second line may be another.
+var springRequest = regexp.MustCompile(`(Before request \[|After request \[|RequestLoggingFilter +: .*?)(?:([A-Z]+) |uri=)(.*?)(?:[,;] ?client=([^,;\]]+))?(?:[,;] ?session=[^,;\]]+)?(?:[,;] ?user=([^,;\]]+))?(?:[,;] ?(?:headers|payload)=.*)?\]?$`)
+
+// parseSpring reads the lines that Spring's CommonsRequestLoggingFilter writes before and after each request:
+//
+//	2006-01-02T15:04:05.123Z DEBUG 1 --- [thread] logger : Before request [METHOD path, client=10.0.0.1, user=bob]
+func parseSpring(line []byte) (Request, fault) {
+	if !bytes.Contains(line, []byte(" request [")) && !bytes.Contains(line, []byte("RequestLoggingFilter ")) {
+		return Request{}, fault{what: noTime}
+	}
+	at := springRequest.FindSubmatchIndex(line)
+	if at == nil {
+		return Request{}, fault{what: noTime}
+	}
+	text := func(group int) string { return string(line[max(0, at[2*group]):max(0, at[2*group+1])]) }
+	stamp, ok := parseStamp(stampIn(string(line[:at[0]])))
+	switch {
+	case !strings.HasSuffix(text(1), "Before request ["):
+		return Request{}, fault{what: loggedTwice}
+	case !ok:
+		return Request{}, fault{what: noStamp}
+	}
+	return Request{Time: stamp, Host: cmp.Or(text(4), "-"), Method: text(2), Path: text(3), User: text(5)}, fault{}
 }
 
 func isStatus(word string) bool { return len(word) == 3 && digits([]byte(word)) >= 0 }
