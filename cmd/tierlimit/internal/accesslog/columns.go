@@ -26,9 +26,8 @@ const (
 )
 
 var (
-	lineNames  = []string{"line", "message", "@message", "log", "_raw", "content"}
-	keyNames   = slices.Concat([]string{"key"}, hostNames, forwardedNames, userNames, pathNames)
-	knownNames = slices.Concat(timeNames, keyNames, methodNames, statusNames, bytesNames)
+	lineNames = []string{"line", "message", "@message", "log", "_raw", "content"}
+	keyNames  = slices.Concat([]string{"key"}, hostNames, forwardedNames, userNames, pathNames)
 )
 
 // headerOf reads a header. ok is false if the line is not a header: a header names a time, and
@@ -45,10 +44,13 @@ func headerOf(line string) (c columns, ok bool) {
 			c.names = append(c.names, columnName(name))
 		}
 		among := func(known []string) bool {
-			return slices.ContainsFunc(c.names, func(name string) bool { return slices.Contains(known, name) })
+			return slices.ContainsFunc(c.names, func(name string) bool {
+				return slices.ContainsFunc(known, func(other string) bool { return alike(name, other) })
+			})
 		}
+		timed := slices.ContainsFunc(c.names, func(name string) bool { return slices.Contains(timeNames, name) })
 		c.inner = !among(keyNames)
-		if among(timeNames) && (!c.inner || among(lineNames)) {
+		if timed && (!c.inner || among(lineNames)) {
 			return c, true
 		}
 	}
@@ -56,13 +58,13 @@ func headerOf(line string) (c columns, ok bool) {
 }
 
 // columnName returns a column's name in the form that fields use. People write names differently in
-// CSV.
+// CSV, and Azure adds the zone, or the type.
 func columnName(s string) string {
-	s = strings.TrimSpace(s)
-	if slices.Contains(knownNames, s) {
+	s = strings.TrimSuffix(strings.TrimSpace(s), " [UTC]")
+	if slices.Contains(timeNames, s) {
 		return s
 	}
-	return strings.ReplaceAll(strings.ToLower(s), " ", "_")
+	return strings.TrimSuffix(strings.ReplaceAll(strings.ToLower(s), " ", "_"), "_s")
 }
 
 // split returns the values of a line.

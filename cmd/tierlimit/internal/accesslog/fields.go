@@ -8,28 +8,46 @@ import (
 	"time"
 )
 
-// The names that a field may have; the first name that is present counts. They include the names of
+// The names that a field may have; the first name that is present counts. Other than in those of times, capitals and
+// marks may differ: client_ip stands for clientIp, ClientIP and client-ip, too. They include the names of
 // Caddy (which nests objects, as do Google's load balancer, Azure's, Kong and loggers of Node and Go), Traefik,
 // Envoy, Linkerd, Amazon's gateways and tables, Cloudflare, Datadog, nginx's variables, and the W3C's format, which IIS and CloudFront
 // write. "host" comes last, because next to an address it is mostly the server's name.
 var (
-	timeNames   = []string{"StartUTC", "time", "ts", "timestamp", "@timestamp", "start_time", "msec", "time_iso8601", "time_local", "datetime", "requestTimeEpoch", "requestTime", "EdgeStartTimestamp", "started_at", "timeStamp", "Timestamp", "_time", "@t", "date", "eventTime", "reqTimeSec", "requestReceivedTimestamp", "TimeGenerated", "EdgeEndTimestamp", "startTime", "asctime"}
+	timeNames   = []string{"StartUTC", "time", "ts", "timestamp", "@timestamp", "start_time", "msec", "time_iso8601", "time_local", "datetime", "requestTimeEpoch", "requestTime", "EdgeStartTimestamp", "started_at", "timeStamp", "Timestamp", "_time", "@t", "date", "eventTime", "reqTimeSec", "requestReceivedTimestamp", "TimeGenerated", "EdgeEndTimestamp", "startTime", "asctime", "Time", "DateTime", "t"}
 	hostNames   = slices.Concat(clientNames, []string{"host"})
-	clientNames = []string{"remote_addr", "client_ip", "remote_ip", "ip", "ClientHost", "request.client_ip", "request.remote_ip", "downstream_remote_address", "httpRequest.remoteIp", "c-ip", "client.ip", "source.ip", "clientip", "clientIp", "ClientIP", "remoteAddr", "remoteIp", "remote", "properties.clientIp", "properties.clientIP", "req.remoteAddress", "request.remote_addr", "client", "client_addr", "sourceIp", "id.orig_h",
-		"remoteAddress", "callerIpAddress", "ClientIp", "src_ip", "client.address", "remote_address", "request.remote_address", "request.ip", "httpRequest.clientIp", "httpRequest.remoteIP",
-		"client.addr", "ip_address", "remote_host", "request_ip", "c_ip", "cliIP", "sourceIPAddress", "network.client.ip", "attributes.network.client.ip", "@network.client.ip",
-		"clientIP", "srcIP", "peer.address", "proxy.clientIp", "http.client_ip", "net.peer.ip", "network.peer.address", "sourceIPs",
-		"CIp", "properties.CIp", "CallerIpAddress", "sourceIpPort", "protoPayload.requestMetadata.callerIp", "remotehost", "http.request.remoteaddr", "cs-ip", "Properties.ClientIp"}
-	forwardedNames = []string{"fwd", "x_forwarded_for", "http_x_forwarded_for", "x-forwarded-for"}
-	userNames      = []string{"user", "user_id", "remote_user", "ClientUsername", "cs-username", "user.name", "user.username", "consumer.username", "userIdentity.arn", "protoPayload.authenticationInfo.principalEmail"}
-	methodNames    = []string{"method", "request_method", "RequestMethod", "request.method", "httpRequest.requestMethod", "httpRequest.httpMethod", "cs-method", "httpMethod"}
-	pathNames      = []string{"path", "uri", "request_uri", "url", "RequestPath", "resourcePath", "request.uri", "request.path", "uri_path", "httpRequest.requestUrl", "httpRequest.requestPath", "httpRequest.uri", "cs-uri-stem", "url.path", "url.original", "ClientRequestURI", "properties.requestUri", "req.url",
-		"request_url", "requested_uri", "reqPath", "x-envoy-origin-path", "http.url", "attributes.http.url", "@http.url", "cs_uri_stem", "cs-uri-path",
-		"URI", "requestURI", "meta.req.url", "Properties.RequestPath", "proxy.path", "http.target",
-		"ClientRequestPath", "CsUriStem", "properties.CsUriStem", "Uri", "requestPath", "http.request.uri", "cs-uri", "request_path"}
-	statusNames = []string{"status", "response_code", "DownstreamStatus", "httpRequest.status", "sc-status"}
-	bytesNames  = []string{"bytes", "bytes_sent", "body_bytes_sent", "size", "DownstreamContentSize", "httpRequest.responseSize", "sc-bytes", "responseLength", "http.response.body.bytes", "EdgeResponseBytes", "properties.responseBytes", "properties.sentBytes", "response.size",
-		"response_bytes", "bytes_out", "bytes_written", "sent_bytes", "sc_bytes", "response_body_size", "ScBytes", "properties.ScBytes", "bytes_read"}
+	clientNames = []string{
+		"remote_addr", "client_ip", "remote_ip", "ip", "ClientHost", "request.client_ip", "request.remote_ip", "downstream_remote_address",
+		"httpRequest.remoteIp", "c-ip", "client.ip", "source.ip", "remote", "properties.clientIp", "req.remoteAddress", "request.remote_addr", "client",
+		"client_addr", "id.orig_h", "remoteAddress", "callerIpAddress", "src_ip", "client.address", "request.remote_address", "request.ip",
+		"httpRequest.clientIp", "client.addr", "ip_address", "remote_host", "cliIP", "sourceIPAddress", "network.client.ip",
+		"attributes.network.client.ip", "peer.address", "proxy.clientIp", "http.client_ip", "net.peer.ip", "network.peer.address", "sourceIPs",
+		"properties.CIp", "sourceIpPort", "protoPayload.requestMetadata.callerIp", "http.request.remoteaddr", "cs-ip",
+	}
+	forwardedNames = []string{
+		"fwd", "x_forwarded_for", "http_x_forwarded_for",
+	}
+	userNames = []string{
+		"user", "user_id", "remote_user", "ClientUsername", "cs-username", "user.name", "user.username", "consumer.username", "userIdentity.arn",
+		"protoPayload.authenticationInfo.principalEmail",
+	}
+	methodNames = []string{
+		"method", "request_method", "request.method", "httpRequest.requestMethod", "httpRequest.httpMethod", "cs-method", "httpMethod",
+	}
+	pathNames = []string{
+		"path", "uri", "request_uri", "url", "RequestPath", "resourcePath", "request.uri", "request.path", "uri_path", "httpRequest.requestUrl",
+		"httpRequest.requestPath", "httpRequest.uri", "cs-uri-stem", "url.path", "url.original", "ClientRequestURI", "properties.requestUri", "req.url",
+		"request_url", "requested_uri", "reqPath", "x-envoy-origin-path", "http.url", "attributes.http.url", "cs-uri-path", "meta.req.url",
+		"Properties.RequestPath", "proxy.path", "http.target", "ClientRequestPath", "properties.CsUriStem", "http.request.uri", "cs-uri",
+	}
+	statusNames = []string{
+		"status", "response_code", "DownstreamStatus", "httpRequest.status", "sc-status",
+	}
+	bytesNames = []string{
+		"bytes", "bytes_sent", "body_bytes_sent", "size", "DownstreamContentSize", "httpRequest.responseSize", "sc-bytes", "responseLength",
+		"http.response.body.bytes", "EdgeResponseBytes", "properties.responseBytes", "properties.sentBytes", "response.size", "response_bytes",
+		"bytes_out", "bytes_written", "sent_bytes", "response_body_size", "properties.ScBytes", "bytes_read",
+	}
 	// messageNames are of a program's messages.
 	messageNames = []string{"msg", "message", "@message", "short_message", "textPayload", "@mt", "@m", "MessageTemplate", "level", "severity"}
 )
@@ -101,7 +119,11 @@ func (f fields) again() bool {
 // how long the request took, if there is another time.
 func (f fields) time() (first time.Time, ok bool) {
 	for _, name := range timeNames {
-		text := f.text(name)
+		named, found := f.find(name) // exactly: request_time is how long it took, and requestTime is when it came
+		if !found {
+			continue
+		}
+		text := named.text()
 		if inner, ok := strings.CutPrefix(text, "["); ok { // Apache's %t has brackets
 			text = strings.TrimSuffix(inner, "]")
 		}
@@ -186,7 +208,7 @@ func (f fields) find(name string) (field, bool) {
 // text returns the text of the first named field that is present and not empty.
 func (f fields) text(names ...string) string {
 	for _, name := range names {
-		if found, ok := f.findNested(name); ok {
+		if found, ok := f.findAlike(name); ok {
 			if s := found.text(); s != "" {
 				return s
 			}
@@ -195,16 +217,46 @@ func (f fields) text(names ...string) string {
 	return ""
 }
 
-// findNested is like find, but "a.b" may also name the field b of an object a.
-func (f fields) findNested(name string) (field, bool) {
-	found, ok := f.find(name)
+// findAlike is like find, but the field's name may be written in another way, and "a.b" may also name the field b of an
+// object a.
+func (f fields) findAlike(name string) (found field, ok bool) {
+	for i := len(f) - 1; i >= 0; i-- {
+		if string(f[i].name) == name {
+			return f[i], true
+		}
+		if first := f[i].name; !ok && len(first) > 0 && (first[0]|' ' == name[0]|' ' || isMark(first[0]) || isMark(name[0])) && alike(string(first), name) {
+			found, ok = f[i], true
+		}
+	}
 	if object, inner, nested := strings.Cut(name, "."); !ok && nested {
-		if outer, there := f.find(object); there && !outer.plain && outer.value[0] == '{' {
-			return scanObject(nil, outer.value).findNested(inner)
+		if outer, there := f.findAlike(object); there && !outer.plain && outer.value[0] == '{' {
+			return scanObject(nil, outer.value).findAlike(inner)
 		}
 	}
 	return found, ok
 }
+
+// alike reports whether two names differ only in capitals and in what is neither a letter nor a digit.
+func alike(a, b string) bool {
+	for i, j := 0, 0; ; i, j = i+1, j+1 {
+		for i < len(a) && isMark(a[i]) {
+			i++
+		}
+		for j < len(b) && isMark(b[j]) {
+			j++
+		}
+		if i == len(a) || j == len(b) {
+			return i == len(a) && j == len(b)
+		}
+		if a[i] != b[j] && (a[i]^b[j] != ' ' || !isLetter(a[i])) {
+			return false
+		}
+	}
+}
+
+func isLetter(c byte) bool { return c|' ' >= 'a' && c|' ' <= 'z' }
+
+func isMark(c byte) bool { return c < 0x80 && !isLetter(c) && (c < '0' || c > '9') }
 
 // number returns the named fields' text as a whole number, like 7 or 1500.0, or -1 if it is not one.
 func (f fields) number(names ...string) int64 {

@@ -1,6 +1,7 @@
 package accesslog
 
 import (
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -18,6 +19,11 @@ func parseLogfmt(line []byte) (Request, fault) {
 	for rest := pairs; rest != ""; rest = strings.TrimLeft(rest, " \t") {
 		name, value, ok := strings.Cut(rest, "=")
 		if !ok || !isName(name) {
+			if last := len(of) - 1; last >= 0 && slices.Contains(timeNames, string(of[last].name)) { // a time without quotes
+				word, behind, _ := strings.Cut(rest, " ")
+				of[last].value, rest = slices.Concat(of[last].value, []byte(" "), []byte(word)), behind
+				continue
+			}
 			return Request{}, fault{what: noTime}
 		}
 		if quoted, err := strconv.QuotedPrefix(value); err == nil && quoted[0] == '"' {

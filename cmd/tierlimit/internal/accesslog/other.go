@@ -261,11 +261,6 @@ func parseJSON(line []byte) (Request, fault) {
 			}
 		}
 	}
-	if _, gelf := object.find("short_message"); gelf { // GELF has "_" in front of an application's names
-		for i, f := range object {
-			object[i].name = bytes.TrimPrefix(f.name, []byte("_"))
-		}
-	}
 	if inner, only := innerLine(object); inner != nil {
 		if r, f := object.parseInner(inner); only || f.what == "" && r.Host != "-" {
 			return r, f
@@ -280,12 +275,13 @@ func parseJSON(line []byte) (Request, fault) {
 // "host" is the machine. Others, such as Filebeat and Loki, use names that an application may use, too.
 func innerLine(object fields) (line []byte, only bool) {
 	text := ""
+	_, vector := object.find("source_type") // and not Splunk's sourcetype
 	switch {
 	case object.text("stream") != "" && object.text("log") != "":
 		text, only = object.text("log"), true
 	case object.text("__REALTIME_TIMESTAMP") != "":
 		text, only = object.text("MESSAGE"), true
-	case object.text("source_type") != "" && !addressIn([]byte(object.host())).IsValid():
+	case vector && !addressIn([]byte(object.host())).IsValid():
 		text, only = object.text("message"), true
 	default:
 		text = object.text("message", "log", "line", "@message", "textPayload", "_raw", "short_message", "event", "content")
