@@ -40,6 +40,7 @@ func TestOtherKindsOfFiles(t *testing.T) {
 		"PK\x03\x04\x14":               {"zip", "unzip -p"},
 		"\xff\xfe1\x000\x00":           {"UTF-16", "iconv"},
 		"\xfe\xff\x001\x000":           {"UTF-16", "iconv"},
+		"1\x000\x00.\x000\x00":         {"UTF-16", "iconv -f UTF-16LE"},
 		string(zipped(t, "\xff\xfe1")): {"UTF-16", "iconv"},
 		"access.log" + strings.Repeat("\x00", 247) + "ustar\x0000": {"tar", "tar -xOf"},
 	} {

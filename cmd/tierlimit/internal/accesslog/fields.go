@@ -14,7 +14,7 @@ import (
 // Envoy, Linkerd, Amazon's gateways and tables, Cloudflare, Datadog, nginx's variables, and the W3C's format, which IIS and CloudFront
 // write. "host" comes last, because next to an address it is mostly the server's name.
 var (
-	timeNames   = []string{"StartUTC", "time", "ts", "timestamp", "@timestamp", "start_time", "msec", "time_iso8601", "time_local", "datetime", "requestTimeEpoch", "requestTime", "EdgeStartTimestamp", "started_at", "timeStamp", "Timestamp", "_time", "@t", "date", "eventTime", "reqTimeSec", "requestReceivedTimestamp", "TimeGenerated", "EdgeEndTimestamp", "startTime", "asctime", "Time", "DateTime", "t"}
+	timeNames   = []string{"StartUTC", "time", "ts", "timestamp", "@timestamp", "start_time", "msec", "time_iso8601", "time_local", "datetime", "requestTimeEpoch", "requestTime", "EdgeStartTimestamp", "started_at", "timeStamp", "Timestamp", "_time", "@t", "date", "eventTime", "reqTimeSec", "requestReceivedTimestamp", "TimeGenerated", "EdgeEndTimestamp", "startTime", "asctime", "Time", "DateTime", "t", "time_micros"}
 	hostNames   = slices.Concat(clientNames, []string{"host"})
 	clientNames = []string{
 		"remote_addr", "client_ip", "remote_ip", "ip", "ClientHost", "request.client_ip", "request.remote_ip", "downstream_remote_address",
@@ -22,7 +22,7 @@ var (
 		"client_addr", "id.orig_h", "remoteAddress", "callerIpAddress", "src_ip", "client.address", "request.remote_address", "request.ip",
 		"httpRequest.clientIp", "client.addr", "ip_address", "remote_host", "cliIP", "sourceIPAddress", "network.client.ip",
 		"attributes.network.client.ip", "peer.address", "proxy.clientIp", "http.client_ip", "net.peer.ip", "network.peer.address", "sourceIPs",
-		"properties.CIp", "sourceIpPort", "protoPayload.requestMetadata.callerIp", "http.request.remoteaddr", "cs-ip",
+		"properties.CIp", "sourceIpPort", "protoPayload.requestMetadata.callerIp", "http.request.remoteaddr", "cs-ip", "protoPayload.ip", "data.clientAddr", "downstream_remote_address_without_port",
 	}
 	forwardedNames = []string{
 		"fwd", "x_forwarded_for", "http_x_forwarded_for",
@@ -38,7 +38,7 @@ var (
 		"path", "uri", "request_uri", "url", "RequestPath", "resourcePath", "request.uri", "request.path", "uri_path", "httpRequest.requestUrl",
 		"httpRequest.requestPath", "httpRequest.uri", "cs-uri-stem", "url.path", "url.original", "ClientRequestURI", "properties.requestUri", "req.url",
 		"request_url", "requested_uri", "reqPath", "x-envoy-origin-path", "http.url", "attributes.http.url", "cs-uri-path", "meta.req.url",
-		"Properties.RequestPath", "proxy.path", "http.target", "ClientRequestPath", "properties.CsUriStem", "http.request.uri", "cs-uri",
+		"Properties.RequestPath", "proxy.path", "http.target", "ClientRequestPath", "properties.CsUriStem", "http.request.uri", "cs-uri", "protoPayload.resource",
 	}
 	statusNames = []string{
 		"status", "response_code", "DownstreamStatus", "httpRequest.status", "sc-status",

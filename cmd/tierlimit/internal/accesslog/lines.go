@@ -86,6 +86,9 @@ func (l *lines) begin() error {
 		}
 		return notText(other.what, other.remedy)
 	}
+	if len(start) > 3 && start[0] != 0 && start[1] == 0 && start[2] != 0 && start[3] == 0 { // without a byte order mark
+		return notText("in UTF-16", "iconv -f UTF-16LE -t UTF-8")
+	}
 	if start, _ = l.in.Peek(tarMagic + len("ustar")); len(start) > tarMagic && string(start[tarMagic:]) == "ustar" {
 		return notText("a tar archive", "tar -xOf")
 	}
