@@ -371,6 +371,17 @@ func TestBadColumns(t *testing.T) {
 	}
 }
 
+// Objects may follow one another without a line end, and without one in the whole log.
+func TestObjectsInOneLine(t *testing.T) {
+	const two = `{"time":1795348800,"key":"a}{"}{"time":1795348801,"key":"b"}`
+	for _, log := range []string{two, two + "\n" + two + "\n", strings.Repeat(two, maxLine/40)} {
+		read, requests, err := readAll(t, strings.NewReader(log))
+		if n := strings.Count(log, "time"); err != nil || len(requests) != n || requests[0].Host != "a}{" || requests[n-1].Host != "b" || read.BadLines() != 0 {
+			t.Errorf("%.80s: %v, %d requests, %v", log, err, len(requests), read.FirstBad())
+		}
+	}
+}
+
 // A bad object of an array is left out, like a bad line.
 func TestBadObjects(t *testing.T) {
 	long := `{"time":1795348800,"key":"` + strings.Repeat("x", maxLine) + `"}`

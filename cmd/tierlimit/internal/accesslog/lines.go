@@ -92,7 +92,7 @@ func (l *lines) begin() error {
 	if start, _ = l.in.Peek(tarMagic + len("ustar")); len(start) > tarMagic && string(start[tarMagic:]) == "ustar" {
 		return notText("a tar archive", "tar -xOf")
 	}
-	start, _ = l.in.Peek(64)
+	start, _ = l.in.Peek(1 << 16)
 	l.objects = holdsObjects(start)
 	return nil
 }

@@ -7,7 +7,8 @@ import (
 )
 
 // holdsObjects reports whether a log is an array of JSON objects, or a sequence of objects that span
-// several lines each. It decides by the log's beginning.
+// several lines each, or follow one another without a line end, as Amazon's Firehose writes them. It decides by the
+// log's beginning.
 func holdsObjects(start []byte) bool {
 	rest := bytes.TrimLeft(start, " \t\r\n")
 	if len(rest) == 0 {
@@ -19,7 +20,8 @@ func holdsObjects(start []byte) bool {
 		return len(inside) > 0 && inside[0] == '{'
 	case '{':
 		space := rest[1 : len(rest)-len(inside)]
-		return bytes.IndexByte(space, '\n') >= 0 && len(inside) > 0 && inside[0] == '"'
+		line, _, _ := bytes.Cut(rest, []byte("\n"))
+		return bytes.IndexByte(space, '\n') >= 0 && len(inside) > 0 && inside[0] == '"' || bytes.Contains(line, []byte(`}{"`))
 	}
 	return false
 }
