@@ -383,8 +383,8 @@ do
   -- byte, and a command takes 5,000, so it costs less to write a shorter value anew.
   local LONG = HOLDS_HEAD + 20 * HOLD_BYTES
 
-  -- The holds of a key, as text, if the value is ours and sound; otherwise nothing. If it is long, and the entry is
-  -- about one hold, in_place is true, and there may be free lines.
+  -- The holds of a key, as text, if the value is ours and sound; otherwise nothing. If the entry is about one hold, also
+  -- whether the value is long: it may then have free lines.
   local function sound_holds(key, count)
     local raw = pcall('GET', key)
     if not raw then
@@ -405,8 +405,8 @@ do
   -- straight through: see "plain" in state.lua. For a HOLD with a count, the packed argument lists its holds from
   -- position each on. Returns the answer, or nothing if the case is not as simple: then nothing was decided.
   function hold_plainly(key, holds, rule, units, id, life, each, count)
-    local raw, in_place = sound_holds(holds, count)
-    local at = in_place and find_record(raw, FREE_ID, HOLDS_HEAD + 1, HOLD_BYTES)
+    local raw, long = sound_holds(holds, count)
+    local at = long and find_record(raw, FREE_ID, HOLDS_HEAD + 1, HOLD_BYTES)
     if not raw or (not at and #raw + count * HOLD_BYTES > HOLDS_HEAD + MAX_HOLDS * HOLD_BYTES) then
       return
     end
@@ -433,11 +433,11 @@ do
     end
     local head, common = char(TAG_HOLDS, bytes_of(first)) .. pack_time(last), flag .. pack_time(clock) .. pack_time(ends)
     local lines = count == 1 and id .. common .. pack_time(units) or lines_of(each, count, common)
-    if in_place then
+    if at then
       call('SETRANGE', holds, '0', head)
       expire(holds, last)
-      call('SETRANGE', holds, decimal(at and at - 1 or #raw), lines)
-    else
+      call('SETRANGE', holds, decimal(at - 1), lines)
+    else -- a longer value, too, is written anew: Redis would allocate twice as much for one that grows in place
       call('SET', holds, head .. sub(raw, HOLDS_HEAD + 1) .. lines, expiry(last))
     end
     return encoded
@@ -450,7 +450,7 @@ do
     if id == NO_HOLD or id == FREE_ID or not rule.plain_give then
       return
     end
-    local raw, in_place = sound_holds(holds, count)
+    local raw, long = sound_holds(holds, count)
     if not raw or raw == '' then
       return
     end
@@ -464,7 +464,7 @@ do
       if units == 0 or used > units then
         return
       end
-      if in_place then
+      if long then
         local other = find(raw, '[^\255]', HOLDS_HEAD + 1) -- in the first line that is not free
         if other >= from then
           other = find(raw, '[^\255]', from + HOLD_BYTES)
@@ -474,7 +474,7 @@ do
       rest = raw
       if not freed then
         rest = sub(raw, 1, from - 1) .. sub(raw, from + HOLD_BYTES)
-        if in_place then
+        if long then
           rest = without_free(rest, HOLDS_HEAD + 1)
         end
       end
