@@ -89,6 +89,9 @@ func (e *environment) nodeMetadata() map[string]string {
 	return metadata
 }
 
+// firstRetry is the longest wait between attempts until a configuration has come. Until then, the service limits nothing.
+const firstRetry = 2 * time.Second
+
 // shortestRetry is the shortest wait between attempts, so that an absent control plane is not asked in a tight loop.
 const shortestRetry = 10 * time.Millisecond
 
@@ -171,10 +174,14 @@ func (s *subscription) run(ctx context.Context) {
 		if received {
 			wait = x.RetryAfter
 		}
+		pause := wait
+		if s.version == "" && s.refusal == nil {
+			pause = min(pause, firstRetry)
+		}
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(wait/2 + rand.N(wait/2+1)): // spread out, so that not all instances ask at the same moment
+		case <-time.After(pause/2 + rand.N(pause/2+1)): // spread out, so that not all instances ask at the same moment
 		}
 		wait = min(2*wait, x.RetryAtMost)
 	}

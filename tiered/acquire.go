@@ -38,7 +38,7 @@ func (r *Rule) Acquire(ctx context.Context, key string, units int64) (*Slot, lim
 	case slots != nil:
 		return slots[0], d, nil
 	case d.Allowed: // on a dry run
-		return &Slot{rule: r, dry: make(chan struct{})}, d, nil
+		return r.newSlot(callKey{}), d, nil
 	}
 	return nil, d, err
 }
@@ -172,7 +172,7 @@ func (q *question) leaveSlots(h *local.Held[*Rule], sent int64, reply *remote.Re
 		kept := q.key.kept()
 		all := make([]*local.Slot[*Rule], reply.Granted/q.cost)
 		for i := range all {
-			slot := &Slot{rule: r, key: kept}
+			slot := r.newSlot(kept)
 			if r.config.policy == Deny {
 				slot.local.EndInTime() // Redis gives its units to others when its time is over
 			}
@@ -232,7 +232,7 @@ func (q *question) acquireAlone(err error) (*Slot, limit.Decision) {
 		}
 		return nil, d
 	}
-	slot := &Slot{rule: r, key: q.key.kept()}
+	slot := r.newSlot(q.key.kept())
 	d.Allowed, d.Remaining = r.limiter.slots.table.GrantAlone(r.limiter.now(), q.heldKey(), r, r.slotTTL, q.slotShare(), q.cost, &slot.local)
 	if !d.Allowed {
 		return nil, d

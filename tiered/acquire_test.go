@@ -563,6 +563,32 @@ func TestAcquireOnADryRun(t *testing.T) {
 	}
 }
 
+// A rule on a dry run stops nothing: its slots are held until they are released, even if their units are lost.
+func TestSlotsThatAreLostOnADryRun(t *testing.T) {
+	redis := redistest.Start(t)
+	l := newLimiterOn(t, redis.Client(t), redistest.Prefix())
+	r := newRule(t, l, "jobs", limit.Concurrent(1), DryRun(), OnOutage(Deny), SlotTTL(100*time.Millisecond))
+	slot, _, err := r.Acquire(context.Background(), "k", 1)
+	if err != nil || l.Stats().Slots.Units != 1 {
+		t.Fatalf("%+v, %v", slot, err)
+	}
+	redis.Kill()
+	redistest.Eventually(t, "the units are lost", func() bool { return l.Stats().Slots.Lost == 1 })
+	select {
+	case <-slot.Lost():
+		t.Error("the slot has ended")
+	default:
+	}
+	if !slot.Held() {
+		t.Error("the slot is not held")
+	}
+	slot.Release()
+	<-slot.Lost()
+	if slot.Held() {
+		t.Error("the slot is held after its release")
+	}
+}
+
 // The metrics count the decisions and errors of Acquire, as they do for other calls.
 func TestAcquireIsCounted(t *testing.T) {
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix())

@@ -20,8 +20,17 @@ type Slot struct {
 	rule     *Rule
 	key      callKey
 	local    local.Slot[*Rule]
-	dry      chan struct{} // not nil if granted only because the rule is on a dry run: nothing is held; closed by Release
+	dry      chan struct{} // not nil if the rule is on a dry run, and only Release ends the slot; Release closes it
 	released atomic.Bool
+}
+
+// newSlot returns a slot of a key. On a dry run, there is no key if the units did not fit.
+func (r *Rule) newSlot(key callKey) *Slot {
+	s := &Slot{rule: r, key: key}
+	if r.config.dryRun {
+		s.dry = make(chan struct{})
+	}
+	return s
 }
 
 // Release gives the units back. It returns once Redis has answered, or at the limiter's deadline or after a
@@ -33,7 +42,9 @@ func (s *Slot) Release() {
 	}
 	if s.dry != nil {
 		close(s.dry)
-		return
+		if s.key.name == "" {
+			return
+		}
 	}
 	r := s.rule
 	l := r.limiter
@@ -69,7 +80,8 @@ func (s *Slot) release(shard *outage.Shard, h *local.Held[*Rule], units int64, b
 
 // Held reports whether the slot is still held, that is, neither released nor expired. Held only reads a
 // clock, and is correct even directly after this process was paused, before any timer has fired. Call it
-// before each step that must not be done without the slot.
+// before each step that must not be done without the slot. If the slot's rule is on a dry run ([DryRun]), the slot is
+// held until it is released, because a dry run stops nothing.
 func (s *Slot) Held() bool {
 	switch {
 	case s == nil:
