@@ -172,7 +172,7 @@ func (r refusal) Error() string { return string(r) }
 func (refusal) RedisError() {}
 
 var (
-	errNotRun  = errors.New("nothing was charged")
+	errNotRun  = errors.New("nothing has changed in Redis")
 	errNotSent = fmt.Errorf("%w: not sent: %w", ErrNoAnswer, errNotRun)
 	errLate    = fmt.Errorf("%w: the request reached Redis too late: %w", ErrNoAnswer, errNotRun)
 
