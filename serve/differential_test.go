@@ -265,11 +265,16 @@ func newGenerator(seed uint64) *generator {
 func (g *generator) pick(from ...string) string { return from[g.IntN(len(from))] }
 func (g *generator) chance(percent int) bool    { return g.IntN(100) < percent }
 
+// config returns a configuration with at least one limit.
 func (g *generator) config() string {
-	var b strings.Builder
-	b.WriteString("domain: test\ndescriptors:\n")
-	g.descriptors(&b, "  ", nil, 3, true)
-	return b.String()
+	for {
+		var b strings.Builder
+		b.WriteString("domain: test\ndescriptors:\n")
+		g.descriptors(&b, "  ", nil, 3, true)
+		if len(g.paths) > 0 {
+			return b.String()
+		}
+	}
 }
 
 // descriptors writes descriptors of one level. They may have metadata, unless the metric of one above contains
