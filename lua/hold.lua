@@ -12,8 +12,8 @@
 -- like any cost. The line says how much to give back, and its absence says that this was done. So a settlement
 -- takes effect once, however often it is sent (law 3).
 --
--- A long value is written in place by single entries: the line of a hold that is settled becomes free, and a hold that
--- is opened takes the place of a free line. All other entries remove the free lines.
+-- An entry about one hold writes a long value in place: the line of a hold that is settled becomes free, and a hold that
+-- is opened takes the place of a free line. Other entries write the value without its free lines.
 --
 -- A line stays for LATE after its hold's end, so that a settlement may come as late as that. If the hold was given back
 -- meanwhile, the line holds 0 units, and a settlement charges all that the holder has used in the end.
@@ -43,7 +43,7 @@ local function is_due(e, s)
   return type(head) == 'string' and #head == HOLDS_HEAD and unpack_time(head, 2) <= s.now
 end
 
--- A value, or a part of it that begins at a line's position at, without its free lines.
+-- Returns a text without its free lines. Its lines begin at position at.
 local function without_free(text, at)
   local kept, n, start = {}, 0, 1
   local from = find_record(text, FREE_ID, at, HOLD_BYTES)
@@ -437,7 +437,7 @@ do
       call('SETRANGE', holds, '0', head)
       expire(holds, last)
       call('SETRANGE', holds, decimal(at - 1), lines)
-    else -- a longer value, too, is written anew: Redis would allocate twice as much for one that grows in place
+    else -- also if the value is long: Redis allocates twice as much for one that grows in place
       call('SET', holds, head .. sub(raw, HOLDS_HEAD + 1) .. lines, expiry(last))
     end
     return encoded
