@@ -109,13 +109,13 @@ func (q *question) acquireInRedis(ctx context.Context, own, count int64) (slots 
 // key is registered. The caller must send the entries with the returned context, which gives them the
 // rest of the time (law 7).
 func (l *Limiter) enterSlots(ctx context.Context, within time.Duration, questions ...*question) (context.Context, []*local.Held[*Rule], error) {
-	entered, wait := l.tryEnter(questions)
-	if wait == nil { // mostly
-		return ctx, entered, nil
-	}
 	until := time.Now().Add(remote.TimeLeft(ctx, within))
-	for {
-		if l.closed.Load() { // it was open when the call was checked
+	for rest := ctx; ; rest = remote.Rest(ctx, until) {
+		entered, wait := l.tryEnter(questions)
+		switch {
+		case wait == nil:
+			return rest, entered, nil
+		case l.closed.Load(): // it was open when the call was checked
 			return ctx, nil, limit.ErrClosed
 		}
 		select {
@@ -124,9 +124,6 @@ func (l *Limiter) enterSlots(ctx context.Context, within time.Duration, question
 			return ctx, nil, remote.LateBy(ctx, remote.ErrInDoubt)
 		case <-l.ctx.Done():
 			return ctx, nil, remote.LateBy(ctx, limit.ErrClosed)
-		}
-		if entered, wait = l.tryEnter(questions); wait == nil {
-			return remote.Rest(ctx, until), entered, nil
 		}
 	}
 }

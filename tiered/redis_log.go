@@ -14,11 +14,11 @@ import (
 	"github.com/tierlimit/tierlimit/internal/option"
 )
 
-// LogOfRedis sends go-redis's own log lines to a logger, at level WARN, or at level INFO if they only say which
-// Sentinels and which master a client has found. It logs each kind of line at most every 10 s, with the number of
-// lines left out. By default go-redis writes the lines to standard error
-// in its own format. They are many while a server is lost, and have no information that the limiter's own
-// lines do not have. A nil logger discards the lines.
+// LogOfRedis sends go-redis's own log lines to a logger, at level WARN, or at level INFO if they only say
+// which Sentinels and which master a client has found. It logs each kind of line at most every 10 s, with
+// the number of lines left out. By default go-redis writes the lines to standard error in its own format.
+// They are many while a server is lost, and have no information that the limiter's own lines do not have. A
+// nil logger discards the lines.
 //
 // [Open] and [OpenURL] do the same with the limiter's logger. Use LogOfRedis in a program that uses
 // [New], or that wants another logger for these lines; after LogOfRedis was called, Open does not change

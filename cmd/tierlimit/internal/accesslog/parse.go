@@ -110,7 +110,8 @@ type span struct{ from, to int }
 // findHost finds the host in "host ident user ". User names may contain spaces, so there can be more
 // than three fields. If the first field looks like name:port, it is the virtual host of Apache's
 // vhost_combined, and the host comes second. Also, syslog, journald or Docker may have put any number
-// of fields in front. aiohttp writes the address alone, and some formats of nginx add only one "-". ident is where the ident and the user begin.
+// of fields in front. aiohttp writes the address alone, and some formats of nginx add only one "-". ident
+// is where the ident and the user begin.
 func findHost(fields []byte) (host span, ident int, ok bool) {
 	spaces := bytes.Count(fields, []byte(" "))
 	if alone, ok := bytes.CutSuffix(bytes.TrimSuffix(fields, []byte("- ")), []byte(" ")); ok && spaces < 3 && addressIn(alone).IsValid() {
