@@ -29,6 +29,8 @@ func FuzzReader(f *testing.F) {
 	f.Add([]byte("time:[22/Nov/2026:12:00:00 +0000]\thost:::1\treq:GET / HTTP/1.1\tcost:2\n2026-11-22 12:00:00,1 - a.b - I - ::1 - - [22/Nov/2026:12:00:00 UTC] \"\" 200 7"))
 	f.Add([]byte(`{"short_message":"x","timestamp":1795348800,"_client_ip":"::1","result":{"a":[{}]}}` + "\n" + `{"records":[{"time":1795348800}]}`))
 	f.Add([]byte("[pid: 8|app: 0|req: 1/1] ::1, x (b) {4 vars} [Sun Nov  1 12:00:00 2026] GET / => generated 7 bytes\n[I 261122 12:00:00 w] 200 GET / (b@::1) 1ms"))
+	f.Add([]byte(`"::1" "b" "22/Nov/2026:12:00:00 +0000" "GET / HTTP/1.1" 200 7` + "\n" + `[22/Nov/2026:12:00:00 +0000] ::1 TLSv1.3 X "GET / HTTP/1.1" 7`))
+	f.Add([]byte(`[22/Nov/2026:12:00:00 +0000] - 200 200 - GET https x "/a?b" [Client ::1] [Length 7] [Gzip 3.1] [Sent-to x] "curl/8" "-"`))
 	f.Add([]byte("Started GET \"/\" for ::1 at 2026-11-22 12:00:00 UTC\nx 1795348800.5 7 ::1 TCP_MISS/200 7 GET http://x/ b HIER_DIRECT/::1 -"))
 	f.Add([]byte(`o b [22/Nov/2026:12:00:00 +0000] ::1 u I REST.GET k "GET / HTTP/1.1" 404 X 7` + "\ntls 2.0 2026-11-22T12:00:00 l l [::1]:1 x 5 2 98 7"))
 	f.Add([]byte(`CEF:0|a\|b|c|d|e|f|5|rt=1795348800500 src=[::1]:9 request=https://x.org/a?b\=c suser=a b out=7` + "\n12:00:00 | 200 | 1ms | ::1 | GET | /a | b"))

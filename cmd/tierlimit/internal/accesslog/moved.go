@@ -2,6 +2,7 @@ package accesslog
 
 import (
 	"bytes"
+	"fmt"
 	"slices"
 )
 
@@ -51,5 +52,51 @@ func parsePHP(line []byte) (Request, bool) {
 		return Request{}, false
 	}
 	r, f := parse(slices.Concat(line[:start], []byte("["), line[start:quote], []byte(`] "`), request[:end], []byte(" -")))
+	return r, f.what == ""
+}
+
+// parseProxyManager reads the format of Nginx Proxy Manager, where two words in front of the status may be missing:
+//
+//	[02/Jan/2006:15:04:05 -0700] - 200 200 - METHOD https www.example.org "path" [Client 10.0.0.1] [Length bytes] …
+func parseProxyManager(line []byte) (Request, bool) {
+	head, rest, ok := bytes.Cut(line, []byte(` "`))
+	path, rest, client := bytes.Cut(rest, []byte(`" [Client `))
+	address, rest, length := bytes.Cut(rest, []byte(`] [Length `))
+	size, _, closed := bytes.Cut(rest, []byte(`]`))
+	stamp, words, timed := bytes.Cut(head, []byte("] "))
+	w := bytes.Fields(words)
+	if !ok || !client || !length || !closed || !timed || len(w) < 5 || string(w[len(w)-4]) != "-" || stamp[0] != '[' {
+		return Request{}, false
+	}
+	w = w[len(w)-5:]
+	r, f := parse(fmt.Appendf(nil, `%s - - %s] "%s %s" %s %s`, address, stamp, w[2], path, w[0], size))
+	return r, f.what == ""
+}
+
+// parseGlassFish reads the format of GlassFish and Payara, in which each field has quotes:
+//
+//	"10.0.0.1" "user" "02/Jan/2006:15:04:05 -0700" "METHOD path PROTO" status bytes
+func parseGlassFish(line []byte) (Request, bool) {
+	fields := bytes.SplitN(line, []byte(`" "`), 4)
+	if len(fields) < 4 || fields[0][0] != '"' || bytes.IndexByte(fields[0][1:], '"') >= 0 {
+		return Request{}, false
+	}
+	user := bytes.Replace(fields[1], []byte("NULL-AUTH-USER"), []byte("-"), 1)
+	r, f := parse(fmt.Appendf(nil, `%s - %s [%s] "%s`, fields[0][1:], user, fields[2], fields[3]))
+	return r, f.what == ""
+}
+
+// parseApacheTLS reads the format that Apache's default configuration uses for ssl_request_log, which has no status:
+//
+//	[02/Jan/2006:15:04:05 -0700] 10.0.0.1 TLSv1.3 TLS_AES_256_GCM_SHA384 "METHOD path PROTO" bytes
+func parseApacheTLS(line []byte) (Request, bool) {
+	head, request, ok := bytes.Cut(line, []byte(` "`))
+	stamp, words, timed := bytes.Cut(head, []byte("] "))
+	w := bytes.Fields(words)
+	end := bytes.LastIndex(request, []byte(`" `))
+	if !ok || !timed || len(w) != 3 || !bytes.HasPrefix(w[1], []byte("TLSv")) && !bytes.HasPrefix(w[1], []byte("SSLv")) || end < 0 || stamp[0] != '[' {
+		return Request{}, false
+	}
+	r, f := parse(fmt.Appendf(nil, `%s - - %s] "%s" - %s`, w[0], stamp, request[:end], request[end+len(`" `):]))
 	return r, f.what == ""
 }

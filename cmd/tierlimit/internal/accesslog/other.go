@@ -28,6 +28,7 @@ const (
 // formats read lines that are of no web server. Each rejects most other lines by looking at a part of them.
 var formats = []func([]byte) (Request, bool){
 	parseEnvoy, parseAmazon, parseNetworkBalancer, parseS3, parseHAProxy, parseGin, parseChi, parseRails, parseUWSGI, parseTornado, parseSquid, parseCEF, parseLTSV, parsePHP, parseIIS, parseTabs,
+	parseProxyManager, parseGlassFish, parseApacheTLS,
 }
 
 // parseAny reads a line in any of the formats.
