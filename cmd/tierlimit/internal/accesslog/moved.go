@@ -65,7 +65,7 @@ func parseProxyManager(line []byte) (Request, bool) {
 	size, _, closed := bytes.Cut(rest, []byte(`]`))
 	stamp, words, timed := bytes.Cut(head, []byte("] "))
 	w := bytes.Fields(words)
-	if !ok || !client || !length || !closed || !timed || len(w) < 5 || string(w[len(w)-4]) != "-" || stamp[0] != '[' {
+	if !ok || !client || !length || !closed || !timed || len(w) < 5 || string(w[len(w)-4]) != "-" || !bytes.HasPrefix(stamp, []byte("[")) {
 		return Request{}, false
 	}
 	w = w[len(w)-5:]
@@ -78,7 +78,7 @@ func parseProxyManager(line []byte) (Request, bool) {
 //	"10.0.0.1" "user" "02/Jan/2006:15:04:05 -0700" "METHOD path PROTO" status bytes
 func parseGlassFish(line []byte) (Request, bool) {
 	fields := bytes.SplitN(line, []byte(`" "`), 4)
-	if len(fields) < 4 || fields[0][0] != '"' || bytes.IndexByte(fields[0][1:], '"') >= 0 {
+	if len(fields) < 4 || !bytes.HasPrefix(line, []byte(`"`)) || len(fields[0]) < 2 || bytes.IndexByte(fields[0][1:], '"') >= 0 {
 		return Request{}, false
 	}
 	user := bytes.Replace(fields[1], []byte("NULL-AUTH-USER"), []byte("-"), 1)
@@ -94,7 +94,7 @@ func parseApacheTLS(line []byte) (Request, bool) {
 	stamp, words, timed := bytes.Cut(head, []byte("] "))
 	w := bytes.Fields(words)
 	end := bytes.LastIndex(request, []byte(`" `))
-	if !ok || !timed || len(w) != 3 || !bytes.HasPrefix(w[1], []byte("TLSv")) && !bytes.HasPrefix(w[1], []byte("SSLv")) || end < 0 || stamp[0] != '[' {
+	if !ok || !timed || len(w) != 3 || !bytes.HasPrefix(w[1], []byte("TLSv")) && !bytes.HasPrefix(w[1], []byte("SSLv")) || end < 0 || !bytes.HasPrefix(stamp, []byte("[")) {
 		return Request{}, false
 	}
 	r, f := parse(fmt.Appendf(nil, `%s - - %s] "%s" - %s`, w[0], stamp, request[:end], request[end+len(`" `):]))
