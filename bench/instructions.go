@@ -77,7 +77,7 @@ func countInstructions(ctx context.Context, serverName string, stdout io.Writer)
 		if err != nil {
 			return fmt.Errorf("%s: %w", c.name, err)
 		}
-		_, err = fmt.Fprintf(stdout, "%-65s %8.0f\n", c.name, n)
+		_, err = fmt.Fprintf(stdout, "%-70s %8.0f\n", c.name, n)
 		return err
 	}
 	all, err := allCounted(ctx, client)
@@ -130,14 +130,14 @@ func allCounted(ctx context.Context, client *redis.Client) ([]countedCall, error
 				return runCounted(ctx, script, remote.Entry{Key: "used:" + name + ":" + key, Cost: cost, Rule: used})
 			}})
 		}
-		all = append(all, countedHold(script, rule, r.name, 0))
+		all = append(all, countedHold(script, rule, r.name, 0, usedUnits), countedHold(script, rule, r.name, 0, overusedUnits))
 	}
 	million, err := remote.NewRule(limit.PerHour(1_000_000).WithBurst(1_000_000), limit.GCRA())
 	if err != nil {
 		return nil, err
 	}
 	for _, n := range []int{16, 64, 250} {
-		all = append(all, countedHold(script, million, fmt.Sprintf("GCRA, %d other holds are open", n), n))
+		all = append(all, countedHold(script, million, fmt.Sprintf("GCRA, %d other holds are open", n), n, usedUnits))
 	}
 	for _, n := range []int{1, 16, 64} {
 		c, err := countedSlots(ctx, client, script, n)
@@ -203,10 +203,17 @@ func allCounted(ctx context.Context, client *redis.Client) ([]countedCall, error
 	return all, nil
 }
 
-// countedHold holds units and settles them while n other holds of the key are open.
-func countedHold(script *remote.Script, rule *remote.Rule, name string, n int) countedCall {
+// overusedUnits is more than what is held.
+const overusedUnits = heldUnits + 3
+
+// countedHold holds units and settles them with the given number of used units while n other holds of the key are open.
+func countedHold(script *remote.Script, rule *remote.Rule, name string, n int, used int64) countedCall {
+	name += ": hold and settlement"
+	if used > heldUnits {
+		name += " of more"
+	}
 	id, opened := uint64(0x3c9a_5e17_45d2_0b81), map[string]bool{} // a process counts from a random number
-	return countedCall{name: name + ": hold and settlement", ask: func(ctx context.Context, key string) (bool, error) {
+	return countedCall{name: name, ask: func(ctx context.Context, key string) (bool, error) {
 		e := remote.Entry{Key: "held:" + name + ":" + key, Rule: rule}
 		hold := func() error {
 			id++
@@ -225,7 +232,7 @@ func countedHold(script *remote.Script, rule *remote.Rule, name string, n int) c
 		if err := hold(); err != nil {
 			return false, err
 		}
-		e.Operation, e.Cost = lua.Settle, usedUnits
+		e.Operation, e.Cost = lua.Settle, used
 		return runCounted(ctx, script, e)
 	}}
 }

@@ -65,6 +65,8 @@
 --     255, units free (7), reset after (7)
 --     or what was written: for GCRA the state, after a byte 254 if it has d-ths; for a fixed window
 --     the state; for a log's ring the part before its slots
+--   or, for a SETTLE that was decided straight through and used more than was held,
+--     253, the units charged in addition (7), and an answer like the one to a TAKE of so many units
 --
 -- and at the end of the reply the clock (7). It is left out if there is one entry and its answer is what was
 -- written: the clock is then the time of the newest charge.
@@ -81,11 +83,6 @@ local COUNTED_TAKE, LONG_TAKE, MANY_TAKES = TAKE + 64, TAKE + 32, TAKES + 120 --
 local EXPIRED, UNREADABLE, HELD_BACK = -1, -2, -3 -- OUTCOME_OFFSET keeps the packed outcomes from being negative
 local RULE, PAIR = 43, 13 -- bytes
 local NOT_AFTER_STEP, NO_NOT_AFTER = 64, 65535 -- µs; for never
-
--- How long markers live: a minute longer than the state that the charge leaves. By then all of its units have left
--- the window, and a repeat would charge none. The life is ten minutes at most, and repeats must come within that
--- time: otherwise an outage of hours would fill Redis with markers.
-local MARKER_LONGER, MARKER_LONGEST = 60000, 600000 -- ms
 
 -- The rules used last, by their packed form. A library's function (see lua.go) keeps them from one run to the next.
 local known_rules = {}
@@ -319,34 +316,42 @@ local function read_marker(e)
   return not text or e.known > 0
 end
 
--- Charges the units of a CHARGE, unless they were charged before; returns how many.
-local function charge_past(e, s, rule)
-  if e.known >= e.sequence then
-    return 0
-  end
-  local stamps, units, from = {}, {}, e.pairs
-  for i = 1, e.cost do
-    units[i] = unpack_int(packed, from, 6)
-    stamps[i] = s.now - unpack_time(packed, from + 6)
-    from = from + PAIR
-  end
-  local charged = charge_at(s, rule, rule.algorithm.charge, stamps, units)
-  if s.changed then
-    write(s)
-    if not look_at(s, e.key, rule) then
-      return UNREADABLE
+local charge_past
+do
+  -- How long markers live: a minute longer than the state that the charge leaves. By then all of its units have left
+  -- the window, and a repeat would charge none. The life is ten minutes at most, and repeats must come within that
+  -- time: otherwise an outage of hours would fill Redis with markers.
+  local MARKER_LONGER, MARKER_LONGEST = 60000, 600000 -- ms
+
+  -- Charges the units of a CHARGE, unless they were charged before; returns how many.
+  function charge_past(e, s, rule)
+    if e.known >= e.sequence then
+      return 0
     end
-  end
-  local life = MARKER_LONGEST
-  if not virtual then
-    local lasts = rule.algorithm.reset(s, rule)
-    if rule.algorithm.youngest then -- a log's units may matter to a rule with a longer window
-      lasts = lasts + s.longest - rule.window
+    local stamps, units, from = {}, {}, e.pairs
+    for i = 1, e.cost do
+      units[i] = unpack_int(packed, from, 6)
+      stamps[i] = s.now - unpack_time(packed, from + 6)
+      from = from + PAIR
     end
-    life = math.min(life, MARKER_LONGER + divide_up(lasts, 1000))
+    local charged = charge_at(s, rule, rule.algorithm.charge, stamps, units)
+    if s.changed then
+      write(s)
+      if not look_at(s, e.key, rule) then
+        return UNREADABLE
+      end
+    end
+    local life = MARKER_LONGEST
+    if not virtual then
+      local lasts = rule.algorithm.reset(s, rule)
+      if rule.algorithm.youngest then -- a log's units may matter to a rule with a longer window
+        lasts = lasts + s.longest - rule.window
+      end
+      life = math.min(life, MARKER_LONGER + divide_up(lasts, 1000))
+    end
+    call('SET', e.marker, decimal(e.sequence), 'PX', decimal(life))
+    return charged
   end
-  call('SET', e.marker, decimal(e.sequence), 'PX', decimal(life))
-  return charged
 end
 
 -- Sets e.fits to how many of the entry's count fit (for a TAKE_UP_TO: how many units). Neighboring entries with the
@@ -754,6 +759,9 @@ local function decide(all_keys, asked)
     local encoded = decided_single(all_keys, rule, single)
     if encoded then
       local kind = byte(encoded)
+      if kind == ANSWER_CHARGED_MORE then
+        kind = byte(encoded, 9)
+      end
       if kind == ANSWER_ALLOWED or kind == ANSWER_NUMBERS then
         encoded = encoded .. pack_time(clock)
       end

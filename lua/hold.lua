@@ -20,7 +20,7 @@
 --
 -- Part of the decision script; numbers.lua lists the parts in their order.
 --
---   takes  numbers; of state.lua expiry, expire, decimal, find_record, TAG_HOLDS, LONGEST_WINDOW
+--   takes  numbers; of state.lua expiry, expire, decimal, find_record, TAG_HOLDS, LONGEST_WINDOW, ANSWER_CHARGED_MORE
 --   gives  for frame.lua: EACH_BYTES, NO_HOLD; hold, extend, take_hold, take_lines,
 --          read_holds, write_holds, forget_holds, end_holds, is_due, room, until_room, release,
 --          charge_at, charge_used; hold_plainly, settle_plainly
@@ -443,8 +443,8 @@ do
     return encoded
   end
 
-  -- The same for settlements of no more than was held. For a SETTLE with a count, the packed argument lists the
-  -- holds to settle from position each on. If more entries of the same key follow in the batch, a settlement that
+  -- The same for settlements, but for those of more than was held if what is charged in addition does not fit or the
+  -- entry has a count. For a SETTLE with a count, the packed argument lists the holds to settle from position each on. If more entries of the same key follow in the batch, a settlement that
   -- empties its holds is not decided here, see write_holds.
   function settle_plainly(key, holds, rule, used, id, each, count, more)
     if id == NO_HOLD or id == FREE_ID or not rule.plain_give then
@@ -461,7 +461,7 @@ do
         return
       end
       local charged, _, units = hold_in(raw, from)
-      if units == 0 or used > units then
+      if units == 0 then
         return
       end
       if long then
@@ -481,7 +481,12 @@ do
       if more and #rest == HOLDS_HEAD then
         return
       end
-      given, free, reset = rule.plain_give(key, rule, charged, units, units - used)
+      if used > units then
+        given = rule.straight(key, used - units, rule)
+        begin = given and char(ANSWER_CHARGED_MORE) .. pack_time(used - units) .. given
+      else
+        given, free, reset = rule.plain_give(key, rule, charged, units, units - used)
+      end
     else
       local found, alike, more_used
       rest, found, alike, more_used, outcomes = take_lines(raw, HOLDS_HEAD, each, count)
@@ -501,6 +506,9 @@ do
       call('DEL', holds)
     else
       call('SET', holds, rest, 'KEEPTTL')
+    end
+    if not free then
+      return begin
     end
     return begin .. pack_time(free) .. pack_time(reset) .. NO_OFFSET .. pack_time(given) .. outcomes
   end

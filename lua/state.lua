@@ -248,7 +248,7 @@ local MAX_LIMITS = 4
 local MAX_UNITS = MAX_LIMITS * 2 ^ 40 -- most units of a key: four times the largest limit
 
 -- The first bytes of answers that are not states, and what is added to outcomes: see frame.lua.
-local ANSWER_NUMBERS, ANSWER_ALLOWED, ANSWER_WITH_PARTS = 0, 255, '\254'
+local ANSWER_NUMBERS, ANSWER_ALLOWED, ANSWER_WITH_PARTS, ANSWER_CHARGED_MORE = 0, 255, '\254', 253
 local OUTCOME_OFFSET = 3
 
 -- The answer to a TAKE that does not fit: six numbers, of which the first is the outcome 0. next_after is that of a

@@ -28,9 +28,10 @@ const (
 
 // The first byte of the answer to an entry, see frame.lua. All other answers begin with the tag of a state.
 const (
-	AnswerNumbers   = 0
-	AnswerAllowed   = 255
-	AnswerWithParts = 254
+	AnswerNumbers     = 0
+	AnswerAllowed     = 255
+	AnswerWithParts   = 254
+	AnswerChargedMore = 253
 )
 
 // OutcomeOffset is added to outcomes, so that none is negative.

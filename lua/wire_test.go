@@ -31,7 +31,7 @@ var wire = map[string]string{
 	"Charge": "CHARGE", "Lease": "LEASE", "Slots": "SLOTS", "SlotsAsKnown": "AS_KNOWN", "Hold": "HOLD", "HoldUpTo": "HOLD_UP_TO", "Settle": "SETTLE", "Extend": "EXTEND", "Takes": "TAKES",
 
 	"Expired": "EXPIRED", "Unreadable": "UNREADABLE", "HeldBack": "HELD_BACK", "OutcomeOffset": "OUTCOME_OFFSET",
-	"AnswerNumbers": "ANSWER_NUMBERS", "AnswerAllowed": "ANSWER_ALLOWED", "AnswerWithParts": "ANSWER_WITH_PARTS",
+	"AnswerNumbers": "ANSWER_NUMBERS", "AnswerAllowed": "ANSWER_ALLOWED", "AnswerWithParts": "ANSWER_WITH_PARTS", "AnswerChargedMore": "ANSWER_CHARGED_MORE",
 
 	"TagLog": "TAG_LOG", "TagLongLog": "TAG_LONG_LOG", "TagCounter": "TAG_COUNTER", "TagGCRA": "TAG_GCRA",
 	"TagFixedWindow": "TAG_FIXED_WINDOW", "TagLogZSet": "TAG_LOG_ZSET", "TagLeases": "TAG_LEASES", "TagHolds": "TAG_HOLDS", "TagSlots": "TAG_SLOTS",

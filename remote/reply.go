@@ -141,6 +141,14 @@ func (r *Reply) decode(e *Entry, text string) (used int) {
 		}
 		return used
 	}
+	if kind == lua.AnswerChargedMore && len(text) > 1+timeBytes && text[1+timeBytes] != kind {
+		used = r.decode(e, text[1+timeBytes:])
+		r.Granted = readInt(text, 1, timeBytes)
+		if used > 0 {
+			used += 1 + timeBytes
+		}
+		return used
+	}
 	// All other answers are those of the fast path, and say that all was allowed.
 	r.Status, r.Fitted = Allowed, e.count()
 	r.granted(e)
