@@ -139,6 +139,11 @@ func allCounted(ctx context.Context, client *redis.Client) ([]countedCall, error
 	for _, n := range []int{16, 64, 250} {
 		all = append(all, countedHold(script, million, fmt.Sprintf("GCRA, %d other holds are open", n), n, usedUnits))
 	}
+	together, err := countedTogether(script, million)
+	if err != nil {
+		return nil, err
+	}
+	all = append(all, together)
 	for _, n := range []int{1, 16, 64} {
 		c, err := countedSlots(ctx, client, script, n)
 		if err != nil {
@@ -235,6 +240,41 @@ func countedHold(script *remote.Script, rule *remote.Rule, name string, n int, u
 		e.Operation, e.Cost = lua.Settle, used
 		return runCounted(ctx, script, e)
 	}}
+}
+
+// countedTogether does what a request to a language model may need: it charges a request, holds units of two limits and
+// acquires a slot, all or none, and then settles both holds and releases the slot together.
+func countedTogether(script *remote.Script, smooth *remote.Rule) (c countedCall, err error) {
+	daily, err := remote.NewRule(limit.PerDay(1_000_000), limit.FixedWindow())
+	if err != nil {
+		return c, err
+	}
+	atOnce, err := remote.NewSlotsRule(limit.Concurrent(manySlots), 10*time.Minute, remote.Holder{0: 1})
+	if err != nil {
+		return c, err
+	}
+	id := uint64(0x3c9a_5e17_45d2_0b81)
+	held := func(key string, rule *remote.Rule) remote.Entry {
+		id++
+		return remote.Entry{Key: key, Rule: rule, Operation: lua.Hold, Cost: heldUnits, Hold: &remote.Hold{ID: id, Life: time.Hour}}
+	}
+	c.name = "a charge, two holds and a slot, all or none; and their end"
+	c.ask = func(ctx context.Context, key string) (bool, error) {
+		request, slot := remote.Entry{Key: "request:" + key, Rule: smooth, Cost: 1}, remote.Entry{Key: "slot:" + key, Rule: atOnce, Cost: 1}
+		units, budget := held("units:"+key, smooth), held("budget:"+key, daily)
+		group := []remote.Entry{request, units, budget, slot}
+		for i := range group {
+			group[i].Group = 1
+		}
+		if _, err := runCounted(ctx, script, group...); err != nil && !errors.Is(err, errRecorded) {
+			return false, err
+		}
+		units.Operation, units.Cost = lua.Settle, usedUnits
+		budget.Operation, budget.Cost = lua.Settle, usedUnits
+		slot.Operation = lua.Refund
+		return runCounted(ctx, script, units, budget, slot)
+	}
+	return c, nil
 }
 
 // countedSlots acquires and releases a slot while n processes hold slots of the key: this one or not, and in a sorted set.

@@ -621,7 +621,8 @@ end
 -- Runs the current group of entries: all are charged or none (law 9). s is the state of the entry before.
 local run_group
 do
-  local GROUPED_TAKE, LONG_GROUPED_TAKE = TAKE + 16, TAKE + 48 -- forms
+  local GROUPED_TAKE, GROUPED_HOLD = TAKE + 16, HOLD + 136 -- forms
+  local LONG_GROUPED_TAKE, LONG_GROUPED_HOLD = GROUPED_TAKE + 32, GROUPED_HOLD + 32
 
   -- The group number of the entry at a position, 0 if it is in no group.
   local function group_at(from)
@@ -629,21 +630,31 @@ do
     return form and form % 32 >= 16 and group * 256 + group_low or 0
   end
 
-  -- Decides the current group if all of its entries are plain ones, see decide_plain_entries. Returns whether it did. If
-  -- not, nothing was written, and nothing was answered.
+  -- Decides the current group if all of its entries are TAKEs and HOLDs that can be decided straight through. Returns
+  -- whether it did. If not, nothing was written, and nothing was answered.
   local function decided_group_plainly()
-    local from, n = at, 0
+    local from, n, last = at, 0, keys
     local form, rule, rule_low, after, after_low, cost, a, b = byte(packed, at, at + 7)
     local group, group_low = a, b
+    local entry_key, entry_holds
     begin_group()
     repeat
       from = from + 8
-      if form == LONG_GROUPED_TAKE then
-        cost, from, form = unpack_time(packed, from), from + 7, GROUPED_TAKE
+      if form == LONG_GROUPED_TAKE or form == LONG_GROUPED_HOLD then
+        cost, from, form = unpack_time(packed, from), from + 7, form - 32
       end
       rule, after = rules[rule * 256 + rule_low], after * 256 + after_low
-      local encoded = form == GROUPED_TAKE and rule.plain and cost <= rule.most_plain and after >= too_late
-        and rule.plain(asked_keys[keys + n + 1], cost, rule)
+      local encoded
+      if cost <= rule.most_plain and after >= too_late then
+        entry_key, entry_holds, last = asked_keys[last + 1], nil, last + 1
+        if form == GROUPED_TAKE then
+          encoded = rule.plain and rule.plain(entry_key, cost, rule)
+        elseif form == GROUPED_HOLD and rule.straight then
+          entry_holds, last = asked_keys[last + 1], last + 1
+          local id, life = sub(packed, from, from + 7), unpack_time(packed, from + 8)
+          encoded, from = hold_plainly(entry_key, entry_holds, rule, cost, id, life, 0, 1), from + 15
+        end
+      end
       if not encoded then
         end_group(false)
         return false
@@ -653,8 +664,8 @@ do
       form, rule, rule_low, after, after_low, cost, a, b = byte(packed, from, from + 7)
     until not form or form % 32 < 16 or a ~= group or b ~= group_low
     end_group(true)
-    at, keys, replies = from, keys + n, replies + n
-    key, holds = asked_keys[keys], nil
+    at, keys, replies = from, last, replies + n
+    key, holds = entry_key, entry_holds
     return true
   end
 

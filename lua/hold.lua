@@ -434,11 +434,11 @@ do
     local head, common = char(TAG_HOLDS, bytes_of(first)) .. pack_time(last), flag .. pack_time(clock) .. pack_time(ends)
     local lines = count == 1 and id .. common .. pack_time(units) or lines_of(each, count, common)
     if at then
-      call('SETRANGE', holds, '0', head)
+      put('SETRANGE', holds, '0', head)
       expire(holds, last)
-      call('SETRANGE', holds, decimal(at - 1), lines)
+      put('SETRANGE', holds, decimal(at - 1), lines)
     else -- also if the value is long: Redis allocates twice as much for one that grows in place
-      call('SET', holds, head .. sub(raw, HOLDS_HEAD + 1) .. lines, expiry(last))
+      put('SET', holds, head .. sub(raw, HOLDS_HEAD + 1) .. lines, expiry(last))
     end
     return encoded
   end
