@@ -19,6 +19,7 @@ func TestConcurrentLimits(t *testing.T) {
 	for text, want := range map[string]string{
 		"concurrent: many":                  `rules.yaml:3:17`,
 		"concurrent: 0":                     `invalid limit`,
+		"concurrent: 1\n    plans: {a: 5}":  `rules.yaml:4:16: tierlimit: invalid limit: "5": write the limit of this rule's plans and keys like 10/concurrent`,
 		"concurrent: 1\n    slot_ttl: soon": `slot_ttl is "soon"`,
 		"concurrent: 1\n    limit: 10/1m":   `both limit and concurrent`,
 		"limit: 1/concurrent,burst=2":       `invalid limit`,

@@ -147,7 +147,7 @@ func readRule(r field, p *problems) *spec {
 				if strings.Contains(f.name, "/") {
 					p.addf(f.at, "the name of plan %q contains \"/\", which only limits may contain", f.name)
 				}
-				s.plans[f.name] = p.limit(f)
+				s.plans[f.name] = p.planLimit(f, named(fields, "concurrent"))
 			}
 		case "keys":
 			s.keys = make(map[string]keyTerms)
@@ -194,6 +194,16 @@ func (p *problems) limit(f field) placed[limit.Limit] {
 		}
 	}
 	return l
+}
+
+// planLimit reads the limit of a plan. In a rule whose limit is a number of units held at the same time, a plan's
+// limit that is a number, too, is a likely mistake, and limit.Parse would propose a limit with a window.
+func (p *problems) planLimit(f field, concurrent bool) placed[limit.Limit] {
+	if text, _ := plain(f.value); concurrent && text != "" && strings.Trim(text, "0123456789") == "" {
+		p.addf(at(f.value), "%w: %q: write the limit of this rule's plans and keys like 10/concurrent", limit.ErrInvalidLimit, text)
+		return placed[limit.Limit]{at: at(f.value)}
+	}
+	return p.limit(f)
 }
 
 // concurrent reads a limit of limit.Concurrent.
