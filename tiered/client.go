@@ -99,7 +99,23 @@ func (l *Limiter) explain(err error) error {
 			err = fmt.Errorf("%w: %w", errOneNode, err)
 		}
 	}
+	if n := poolInUse(l.client, err); n > 0 {
+		err = fmt.Errorf("%w (all %d connections of the client's pool are in use, perhaps by blocking commands)", err, n)
+	}
 	return err
+}
+
+// poolInUse returns the size of a client's pool if a trip found no free connection before its deadline and there still
+// is none, and 0 otherwise. The error alone, a context's, does not say that Redis was never asked.
+func poolInUse(client redis.UniversalClient, err error) int {
+	c, ok := client.(*redis.Client)
+	if !ok || !errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, redis.ErrPoolTimeout) {
+		return 0
+	}
+	if stats := c.PoolStats(); stats.IdleConns > 0 || int(stats.TotalConns) < c.Options().PoolSize {
+		return 0
+	}
+	return c.Options().PoolSize
 }
 
 // clientFor makes a client from options. If they have one address, and a node of a Cluster with several
