@@ -90,7 +90,11 @@ func Pattern(mux *http.ServeMux) KeyFunc {
 // then looks up the redirected request.
 func matched(mux *http.ServeMux, r *http.Request) string {
 	_, pattern := mux.Handler(r)
-	if !strings.HasPrefix(pattern, "/") || pattern != path.Clean(r.URL.Path)+"/" {
+	if pattern == "/" || !strings.HasPrefix(pattern, "/") || !strings.HasSuffix(pattern, "/") {
+		return pattern
+	}
+	// If the request's path ends with an escaped slash, the redirect's path ends with two slashes.
+	if strings.TrimRight(pattern, "/") != strings.TrimRight(path.Clean(r.URL.Path), "/") {
 		return pattern
 	}
 	target, redirected := *r.URL, *r

@@ -218,6 +218,9 @@ func TestPatternsAreTheMuxs(t *testing.T) {
 	for _, c := range []struct{ method, path, want, behind string }{
 		{"CONNECT", "/users/7", "/users/{id}/", "/users/{id}/"},
 		{"CONNECT", "/users/%2e%2e", "/users/{id}/", ""}, // the outer mux redirects to another path
+		{"CONNECT", "/users/7%2F", "/users/{id}/", ""},
+		{"CONNECT", "/users/7/..%2F8%2f", "/users/{id}/", ""},
+		{"CONNECT", "/users/7%2F%2F", "/users/{id}/", ""},
 		{"CONNECT", "/users/7/", "/users/{id}/", "/users/{id}/"},
 		{"CONNECT", "/files/7", "/files/", "/files/"},
 		{"GET", "/users/7", "/users/{id}/", "/users/{id}/"},
