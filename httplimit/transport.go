@@ -66,12 +66,17 @@ const DefaultMaxHold = 10 * time.Minute
 //
 // When a host answers 429 or 503 with Retry-After, this process sends it nothing more under the same
 // key (see [TransportKey]) until the time is over, or for [MaxHold] at most. Requests with other keys,
-// such as other tenants' credentials, are not affected. The answer itself goes to the caller: nothing
-// is sent twice. At most 1,024 such pauses are remembered at a time; beyond that, the pauses that end
-// first are forgotten.
+// such as other tenants' credentials, are not affected. The answer itself goes to the caller: the
+// transport does not repeat the request. At most 1,024 such pauses are remembered at a time; beyond
+// that, the pauses that end first are forgotten.
 //
 // A request is charged before it is sent. It stays charged if it fails, because the transport cannot
 // know whether the upstream counted it.
+//
+// A request is charged once, even if base sends it again. An http.Transport does so if the upstream
+// closes a connection that was kept alive before it answers, and the request is idempotent and its body,
+// if any, can be read again. If the upstream may have counted the first attempt, such as one that closes
+// connections after it has read a request, set DisableKeepAlives in base.
 type Transport struct {
 	base    http.RoundTripper
 	rule    *tiered.Rule
