@@ -1,6 +1,6 @@
 // Command upstream is a job that spends the daily quota of a service it calls: 60 units a day, of which
 // a list costs 1 and a detail 5. One worker per region spends it at the same time, as if each were a
-// process of its own. Together they use exactly what is left of the quota.
+// process of its own. Together they never use more than the quota.
 package main
 
 import (
