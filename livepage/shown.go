@@ -16,7 +16,7 @@ import (
 var source string
 
 var templates = template.Must(template.New("").Funcs(template.FuncMap{
-	"whole": whole, "rate": rate, "percent": percent, "exactly": exactly,
+	"whole": whole, "rate": rate, "percent": percent, "exactly": exactly, "long": long,
 }).Parse(source))
 
 // shown has the values that the page shows.
@@ -117,6 +117,10 @@ func rate(perSecond float64) string {
 	}
 	return grouped(strconv.FormatFloat(perSecond, 'f', 0, 64))
 }
+
+// long reports whether a name is so long that it is shown in several lines, so that it does not push the numbers of
+// its row out of view.
+func long(name string) bool { return len(name) > 24 }
 
 func percent(part float64) string { return strconv.FormatFloat(100*part, 'f', 0, 64) + " %" }
 

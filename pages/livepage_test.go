@@ -197,6 +197,33 @@ func TestLivePageOfALongKey(t *testing.T) {
 	b.inAllLooks("livepage-long-key")
 }
 
+// A rule's name of the greatest length neither makes the page wider than the screen nor, on a desktop, pushes the
+// numbers of its rows out of view. The name of a rule is also in the list of rules from which a user chooses one.
+func TestLivePageOfLongRuleNames(t *testing.T) {
+	l, _, url := servedLimiter(t)
+	r, err := l.Rule(strings.Repeat("W", 64), limit.PerHour(3))
+	if err != nil {
+		t.Fatal(err)
+	}
+	jobs, err := l.Rule(strings.Repeat("jobs-", 12), limit.Concurrent(10))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if slot, d, err := jobs.Acquire(t.Context(), "acme", 3); slot == nil || err != nil {
+		t.Fatalf("%+v, %v", d, err)
+	}
+	allow(t, r, strings.Repeat("k", 100), 5)
+	b := open(t, url)
+	b.run(chromedp.Navigate(url))
+	b.shows("WWW")
+	b.shows("kkk")
+	b.inAllLooks("livepage-long-names")
+	call(b, emulation.SetDeviceMetricsOverride, emulation.SetDeviceMetricsOverrideParams{Width: 1200, Height: 900, DeviceScaleFactor: 1})
+	for _, table := range eval[[]string](b, `[...document.querySelectorAll(".scroll")].filter((e) => e.scrollWidth > e.clientWidth).map((e) => e.parentElement.id)`) {
+		b.t.Errorf("the columns at the right of the table of %s are out of view", table)
+	}
+}
+
 // Over plain HTTP to a name, browsers do not send Sec-Fetch-Site to show that a form is the page's own.
 func TestLivePageUnderAName(t *testing.T) {
 	r, url := served(t)
