@@ -209,6 +209,8 @@ func (a Algorithm) withParameters(whole, parameters string) (Algorithm, error) {
 			return Algorithm{}, fmt.Errorf("%w: %q: %s is given twice", ErrInvalidAlgorithm, whole, setting)
 		case a.kind == kindSlidingLog && parameter == "zset":
 			a.zset = true
+		case a.kind == kindGCRA && name == "burst":
+			return Algorithm{}, fmt.Errorf("%w: %q: the burst is part of the limit: write it there, like 60/1m,burst=10", ErrInvalidAlgorithm, whole)
 		case a.kind != kindSlidingCounter:
 			return Algorithm{}, fmt.Errorf("%w: %q: %s has no parameter %q", ErrInvalidAlgorithm, whole, a.Name(), parameter)
 		case name == "k":

@@ -41,6 +41,7 @@ func TestParseAlgorithmErrors(t *testing.T) {
 		":k=3":                    "auto has no parameters",
 		"gcra:k=3":                `gcra has no parameter "k=3"`,
 		"sliding-log:strict":      `sliding-log has no parameter "strict"`,
+		"gcra:burst=10":           "the burst is part of the limit: write it there, like 60/1m,burst=10",
 		"gcra:zset":               `gcra has no parameter "zset"`,
 		"sliding-counter:zset":    `unknown parameter "zset"`,
 		"sliding-counter:k":       `k="" is not`,

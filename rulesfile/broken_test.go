@@ -21,6 +21,7 @@ var broken = map[string]string{
 	"deep.yaml":                  `:1:24: lists or fields are nested more than 16 deep`,
 	"dials.yaml":                 `:4:16: tierlimit: invalid algorithm: k is 1000, a sliding counter has between 1 and 256 sub-windows`,
 	"dry-run.yaml":               `:4:14: dry_run is "yes", must be true or false`,
+	"dry-run-quoted.yaml":        `:4:14: dry_run is "true", must be true or false, without quotes`,
 	"duplicate-key.yaml":         `:6:7: the file is not valid YAML: this name is already defined at [5:7]`,
 	"duplicate-rule.yaml":        `:4:3: the file is not valid YAML: this name is already defined at [2:3]`,
 	"empty-limit.yaml":           `:3:11: limit is empty` + mustBeLimit,

@@ -249,7 +249,11 @@ func choice[T any](p *problems, f field, like string, values map[string]T) T {
 func (p *problems) boolean(f field) bool {
 	b, ok := f.value.(*ast.BoolNode)
 	if !ok {
-		p.unlike(f.value, f.name, "true or false")
+		like := "true or false"
+		if text, _ := plain(f.value); text == "true" || text == "false" { // in quotes, which the message leaves out
+			like += ", without quotes"
+		}
+		p.unlike(f.value, f.name, like)
 		return false
 	}
 	return b.Value
