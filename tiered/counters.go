@@ -52,9 +52,12 @@ func (c *counters) trip(calls int, took time.Duration, err error) {
 	c.trips.observe(took.Seconds())
 	c.tripCalls.observe(float64(calls))
 	if err != nil {
-		c.errors[remote.KindOf(err)].Add(1)
+		c.failedToAsk(err)
 	}
 }
+
+// failedToAsk counts a trip, a heartbeat or a probe of Redis that failed.
+func (c *counters) failedToAsk(err error) { c.errors[remote.KindOf(err)].Add(1) }
 
 // ruleCounters are the counters that all rules of one name share, including those of [Rule.WithLimit]. A
 // pointer is nil until a rule needs it.

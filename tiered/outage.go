@@ -75,14 +75,15 @@ func (l *Limiter) newShards() *outage.Shards {
 			})
 			return b, remote.NewFleet(b, l.keys, instance, outage.FleetTTL, assumed)
 		},
-		Hint:           func(err error) string { return tlsHint(l.client, err) },
-		Explain:        l.explain,
-		Joined:         l.joined,
-		Heartbeat:      l.script.ReturnIdleConnections,
-		Changed:        l.config.onStateChange,
-		BreakerChanged: l.slots.wake.Send,
-		DataLost:       l.doubtSlots,
-		Log:            l.log,
+		Hint:            func(err error) string { return tlsHint(l.client, err) },
+		Explain:         l.explain,
+		Joined:          l.joined,
+		Heartbeat:       l.script.ReturnIdleConnections,
+		HeartbeatFailed: l.metrics.failedToAsk,
+		Changed:         l.config.onStateChange,
+		BreakerChanged:  l.slots.wake.Send,
+		DataLost:        l.doubtSlots,
+		Log:             l.log,
 	}
 	if node, ok := l.client.(*redis.Client); ok {
 		c.Address = node.Options().Addr

@@ -165,8 +165,9 @@ type TripStats struct {
 	Seconds Histogram
 	// Calls has the number of calls that each trip answered.
 	Calls Histogram
-	// Errors has the number of trips that failed, by kind: "timeout", "unreachable", "auth",
-	// "unavailable", "protocol" and "other". It always has all kinds.
+	// Errors has the number of trips that failed, and of heartbeats and probes, by kind: "timeout",
+	// "unreachable", "auth", "unavailable", "protocol" and "other". It always has all kinds. In an
+	// outage there are no trips, but probes.
 	Errors map[string]uint64
 }
 

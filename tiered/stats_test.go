@@ -130,6 +130,23 @@ func TestStatsOfACluster(t *testing.T) {
 	}
 }
 
+// In an outage, and in a process without requests, there are no trips. That Redis refuses is counted nevertheless, by
+// heartbeats and probes, also if it does so from the start.
+func TestProbesThatFailAreCounted(t *testing.T) {
+	server := redistest.Start(t)
+	idle := newLimiterOn(t, server.Client(t), redistest.Prefix())
+	if err := server.Client(t).Do(t.Context(), "REPLICAOF", "127.0.0.1", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	late := newLimiterOn(t, server.Client(t), redistest.Prefix())
+	for name, l := range map[string]*Limiter{"a limiter without requests": idle, "one that started later": late} {
+		redistest.Eventually(t, name+" counts its probes", func() bool { return l.Stats().Trips.Errors["unavailable"] > 3 })
+		if s := l.Stats().Trips; s.Seconds.Count() != 0 || s.Errors["auth"] != 0 {
+			t.Errorf("%s: %+v", name, s)
+		}
+	}
+}
+
 // A value falls into the first bucket whose bound it does not exceed.
 func TestHistogram(t *testing.T) {
 	h := newHistogram([]float64{1, 4})

@@ -93,7 +93,7 @@ func All() []Metric {
 		},
 		{
 			Name:   "tierlimit_redis_errors_total",
-			Help:   "Failed trips to Redis, by kind of failure.",
+			Help:   "Failed trips to Redis, heartbeats and probes, by kind of failure.",
 			Labels: []string{"kind"},
 			Read: func(s *tiered.Stats, emit Emit) {
 				for kind, n := range s.Trips.Errors {

@@ -57,7 +57,7 @@ func (s *Shard) startWithoutRedis(err error) error {
 		about = append(about, "hint", hint)
 	}
 	s.warn("start", "Redis cannot be reached; starting in outage mode: rules with the policy Approximate grant this instance's share of their limits, and the whole share only after cold_start", about...)
-	s.Failed(err)
+	s.unanswered(err)
 	s.Breaker.ForceOpen(err)
 	return nil
 }
@@ -152,7 +152,7 @@ func (s *Shard) heartbeat() {
 		return
 	}
 	if err = s.Heartbeat(s.all.Deadline); err != nil {
-		s.Failed(err)
+		s.unanswered(err)
 	} else if s.failedHeartbeats.Load() == 0 && s.beats.Load() < beatsToKnow {
 		s.beats.Add(1)
 	}
@@ -180,7 +180,7 @@ func (s *Shard) probe() {
 		return s.Heartbeat(s.all.Deadline)
 	})
 	if err != nil && !errors.Is(err, breaker.ErrOpen) && s.all.Context.Err() == nil {
-		s.Failed(err)
+		s.unanswered(err)
 		s.warn("lost", "Redis is still out of reach", "error", err)
 	}
 }
@@ -271,6 +271,15 @@ type failure struct {
 
 // Failed records that Redis could not be asked, with the reason.
 func (s *Shard) Failed(err error) { s.failure.Store(&failure{time.Now(), s.all.Explain(err)}) }
+
+// unanswered records that a heartbeat or a probe failed. They are counted like trips, because there are no trips while
+// the breaker is open, and may be none before it opens.
+func (s *Shard) unanswered(err error) {
+	s.Failed(err)
+	if s.all.HeartbeatFailed != nil && s.all.Context.Err() == nil {
+		s.all.HeartbeatFailed(err)
+	}
+}
 
 // LastFailure returns when Redis last could not be asked, and the error. The error is nil if Redis could
 // always be asked.

@@ -48,11 +48,13 @@ type Config struct {
 	Address string
 	// Explain adds details to an error of asking Redis. Hint returns what may be wrong with the settings
 	// if Redis cannot be reached at the start, or "". Joined is called when a shard's first heartbeat at the
-	// start was answered. Heartbeat is called before each regular heartbeat.
-	Explain   func(error) error
-	Hint      func(error) string
-	Joined    func(*Shard)
-	Heartbeat func()
+	// start was answered. Heartbeat is called before each regular heartbeat, and HeartbeatFailed with the error of
+	// each heartbeat and probe that fails, also at the start; HeartbeatFailed may be nil.
+	Explain         func(error) error
+	Hint            func(error) string
+	Joined          func(*Shard)
+	Heartbeat       func()
+	HeartbeatFailed func(error)
 	// Size is called with the fleet's size at each heartbeat, and Changed when [Shards.State] has
 	// changed. Both may be nil.
 	Size    func(int)
