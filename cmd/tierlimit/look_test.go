@@ -117,6 +117,17 @@ func TestShow(t *testing.T) {
 	charge(t, log.For("alice"), "alice", 70)
 	says(t, append(flags, "-rules", file, "alice"), `rule "log"`, `rule "other"`, "limit 90/1h", "used 70 units of 90", "limit 5/1m", "state none")
 
+	// Under GCRA a key is full when its burst is used up, whatever the limit.
+	smooth := limiter.MustRule("smooth", limit.PerHour(60).WithBurst(2))
+	charge(t, smooth, key, 2)
+	says(t, append(flags, "-limit", "60/1h,burst=2", "smooth", key), "used 2 units of 2, the burst")
+	charge(t, limiter.MustRule("large", limit.PerHour(1_000_000)), key, 100)
+	says(t, append(flags, "-limit", "1000000/1h", "large", key), " units of 1000000, or of the burst if the rule has one or chose one: -limit 1000000/1h,burst=UNITS")
+	if err := os.WriteFile(file, []byte("rules:\n  large:\n    limit: 1000000/1h\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	says(t, append(flags, "-rules", file, key), " units of 100000, the burst")
+
 	if stats := client.Info(ctx, "commandstats").Val(); strings.Contains(stats, "cmdstat_scan:") || strings.Contains(stats, "cmdstat_keys:") {
 		t.Errorf("show has walked over the keys:\n%s", stats)
 	}

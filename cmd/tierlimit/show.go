@@ -15,6 +15,7 @@ import (
 	"github.com/tierlimit/tierlimit/internal/state"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/remote"
+	"github.com/tierlimit/tierlimit/tiered"
 )
 
 const showUsage = `Usage: tierlimit show [flags] RULE KEY
@@ -215,6 +216,14 @@ func (k *keyShown) print(w io.Writer) error {
 	return k.printHolds(w)
 }
 
+// mostUnits returns how many units of a limit can be used before a request is denied. Under GCRA that is the burst.
+func mostUnits(l limit.Limit, s *state.State) int64 {
+	if s.Algorithm == limit.GCRA().Name() {
+		return l.Burst()
+	}
+	return l.Quota()
+}
+
 func (k *keyShown) printState(w io.Writer) {
 	s := k.State
 	fmt.Fprintf(w, "  state        %s: %s", s.Algorithm, s.Encoding)
@@ -229,8 +238,14 @@ func (k *keyShown) printState(w io.Writer) {
 		fmt.Fprintf(w, "  written for  a window of %s in %s\n", duration(s.Window), page.Count(s.Buckets, "sub-window"))
 	}
 	fmt.Fprintf(w, "  used         %s", page.Count(s.Used(), "unit"))
-	if k.limit != (limit.Limit{}) {
-		fmt.Fprintf(w, " of %d", k.limit.Quota())
+	switch most := mostUnits(k.limit, s); {
+	case k.limit == (limit.Limit{}):
+	case most != k.limit.Quota():
+		fmt.Fprintf(w, " of %d, the burst", most)
+	case s.Algorithm == limit.GCRA().Name() && !k.limit.HasBurst() && most > tiered.DefaultCounterUpTo:
+		fmt.Fprintf(w, " of %d, or of the burst if the rule has one or chose one: -limit %v,burst=UNITS", most, k.limit)
+	default:
+		fmt.Fprintf(w, " of %d", most)
 	}
 	last := "last charge"
 	if s.Holders != nil {

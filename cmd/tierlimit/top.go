@@ -221,7 +221,7 @@ func (w *keyScan) print(out io.Writer) error {
 			return err
 		}
 		if l != (limit.Limit{}) {
-			of = fmt.Sprint(l.Quota())
+			of = fmt.Sprint(mostUnits(l, k.state))
 		}
 		free := "-"
 		if k.state.Holders != nil {
