@@ -42,7 +42,11 @@ const usage = `tierlimit shows the state of request limits, and tries limits on 
 
 func main() {
 	logging.Disable() // the command reports errors by itself
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	ends := []os.Signal{os.Interrupt, syscall.SIGTERM}
+	if !signal.Ignored(syscall.SIGHUP) { // as under nohup
+		ends = append(ends, syscall.SIGHUP)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), ends...)
 	context.AfterFunc(ctx, stop)   // a second Ctrl-C ends the command at once
 	signal.Ignore(syscall.SIGPIPE) // writing fails instead, so that keys written to Redis are still removed
 	err := execute(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)

@@ -272,6 +272,26 @@ func (f logFlags) read(ctx context.Context, in io.Reader) (*accesslog.Reader, *t
 // fewRequests is the length of a log that may well be of one client.
 const fewRequests = 20
 
+// openFile opens a file for reading. To open a named pipe takes until another process writes to it, so that the open
+// is left behind if ctx ends before.
+func openFile(ctx context.Context, name string) (*os.File, error) {
+	type opened struct {
+		file *os.File
+		err  error
+	}
+	done := make(chan opened, 1)
+	go func() {
+		file, err := os.Open(name)
+		done <- opened{file, err}
+	}()
+	select {
+	case o := <-done:
+		return o.file, o.err
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
 // loadTrace reads a log: from a file, from standard input ("-"), or the built-in log ("").
 func loadTrace(ctx context.Context, f logFlags, stdin io.Reader, stderr io.Writer) (*trace.Trace, error) {
 	var in io.Reader
@@ -282,7 +302,7 @@ func loadTrace(ctx context.Context, f logFlags, stdin io.Reader, stderr io.Write
 	case "-":
 		in = stdin
 	default:
-		file, err := os.Open(name)
+		file, err := openFile(ctx, name)
 		if err != nil {
 			return nil, err
 		}

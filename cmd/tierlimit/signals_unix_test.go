@@ -5,11 +5,14 @@ package main
 import (
 	"bufio"
 	"context"
+	"errors"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/tierlimit/tierlimit/internal/redistest"
 )
@@ -21,6 +24,7 @@ func TestSignals(t *testing.T) {
 	for name, end := range map[string]func(*exec.Cmd, *os.File) error{
 		"closed pipe": func(_ *exec.Cmd, stdout *os.File) error { return stdout.Close() },
 		"SIGTERM":     func(cmd *exec.Cmd, _ *os.File) error { return cmd.Process.Signal(syscall.SIGTERM) },
+		"SIGHUP":      func(cmd *exec.Cmd, _ *os.File) error { return cmd.Process.Signal(syscall.SIGHUP) },
 		"SIGINT":      func(cmd *exec.Cmd, _ *os.File) error { return cmd.Process.Signal(os.Interrupt) },
 	} {
 		read, write, err := os.Pipe()
@@ -54,5 +58,20 @@ func TestSignals(t *testing.T) {
 		if keys := server.Client(t).Keys(context.Background(), "*").Val(); len(keys) > 0 {
 			t.Errorf("%s: left behind in Redis: %d keys, such as %q", name, len(keys), keys[0])
 		}
+	}
+}
+
+// A command that waits for the writer of a named pipe can be interrupted.
+func TestInterruptedWhileOpeningANamedPipe(t *testing.T) {
+	t.Parallel()
+	pipe := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, interrupt := context.WithCancel(t.Context())
+	time.AfterFunc(100*time.Millisecond, interrupt)
+	var out strings.Builder
+	if err := execute(ctx, []string{"replay", pipe}, strings.NewReader(""), &out, &out); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v\n%s", err, out.String())
 	}
 }
