@@ -45,6 +45,7 @@ var broken = map[string]string{
 	"plan-concurrent.yaml":       `:5:13: 5/concurrent cannot be the limit of a plan or key of rule "search", whose limit is 60/1m: ` + notTheSameCalls + "\n" + `plan-concurrent.yaml:7:14: 7/concurrent cannot be the limit of a plan or key of rule "search", whose limit is 60/1m: ` + notTheSameCalls,
 	"plan-limit.yaml":            `:5:13: tierlimit: invalid limit: window is 0s, must be between 1ms and 8784h`,
 	"plan-name.yaml":             `:5:7: the name of plan "gold/yearly" contains "/", which only limits may contain`,
+	"limit-of-all.yaml":          `:6:13: no rule has a plan "500/1m": here keys are put on plans, and a limit for one key belongs in the keys of its rule`,
 	"plan-of-all.yaml":           `:6:13: no rule has a plan "silver"`,
 	"plan-of-key.yaml":           `:6:17: rule "search" has no plan "glod"`,
 	"plan-too-large.yaml":        `:5:19: rule "search": tierlimit: invalid algorithm: a sliding-log can hold at most 100000 units, and the limit is 100000000/1m: use a sliding counter or GCRA`,

@@ -323,7 +323,11 @@ func (f *file) checkPlans(p *problems) {
 	}
 	for _, key := range slices.Sorted(maps.Keys(f.keys)) {
 		if plan := f.keys[key]; !anywhere[plan.value] {
-			p.addf(plan.at, "no rule has a plan %q", plan.value)
+			like := ""
+			if _, err := limit.Parse(plan.value); err == nil {
+				like = ": here keys are put on plans, and a limit for one key belongs in the keys of its rule"
+			}
+			p.addf(plan.at, "no rule has a plan %q%s", plan.value, like)
 		}
 	}
 }

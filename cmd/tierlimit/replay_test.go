@@ -264,6 +264,7 @@ func TestMistakesOnTheCommandLine(t *testing.T) {
 		"calendar":          {[]string{"report", "-limit", "10/day@UTC"}, []string{"10/day@UTC", "one way"}},
 		"load and file":     {[]string{"report", "-load", "poisson", "a.log"}, []string{"poisson", "a.log"}},
 		"no requests":       {[]string{"report", "-load", "poisson", "-requests", "0"}, []string{"-requests 0"}},
+		"requests of a log": {[]string{"report", "-requests", "10", "a.log"}, []string{"-requests 10", "-load"}},
 		"find too much":     {[]string{"report", "-find", "110%"}, []string{"-find 1.1"}},
 		"wrong by whom":     {[]string{"report", "-load", "adversary", "-wrong", "1%"}, []string{"-wrong", "of its own"}},
 		"nowhere to write":  {[]string{"report", "-load", "poisson", "-requests", "100", "-o", "no/such/dir.html"}, []string{"no/such/dir.html"}},

@@ -78,6 +78,8 @@ func (f *reportFlags) check() error {
 	switch {
 	case f.load != nil && f.file != "":
 		return usageError{fmt.Errorf("both -load %s and the log %s are given: give only one of them", f.load.Name, f.file)}
+	case f.load == nil && f.requests != defaultRequests:
+		return usageError{fmt.Errorf("-requests %d: is for the synthetic load of -load; a log is read as a whole", f.requests)}
 	case f.requests < 1 || f.requests > maxRequests:
 		return usageError{fmt.Errorf("-requests %d: must be between 1 and 100,000,000", f.requests)}
 	case f.load != nil && f.load.Least(f.limit.Quota()) > maxOver*int64(max(f.requests, defaultRequests)):

@@ -32,6 +32,9 @@ func main() {
 	if *workers < 1 {
 		log.Fatalf("-workers %d: must be at least 1", *workers)
 	}
+	if *jobs < 0 {
+		log.Fatalf("-jobs %d: must be at least 1, or 0 to never end", *jobs)
+	}
 
 	limiter, stop, err := connect.Limiter(*redis)
 	if err != nil {
