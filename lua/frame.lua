@@ -640,7 +640,7 @@ do
     begin_group()
     repeat
       from = from + 8
-      if form == LONG_GROUPED_TAKE or form == LONG_GROUPED_HOLD then
+      if form ~= GROUPED_TAKE and (form == LONG_GROUPED_TAKE or form == LONG_GROUPED_HOLD) then
         cost, from, form = unpack_time(packed, from), from + 7, form - 32
       end
       rule, after = rules[rule * 256 + rule_low], after * 256 + after_low
