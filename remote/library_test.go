@@ -92,6 +92,36 @@ func TestALibraryIsComparedOnce(t *testing.T) {
 	}
 }
 
+// Law 7: if the server closes the connection instead of answering when the library is looked for, as where the answer is
+// larger than the server's limit for a client, the library is not looked for in each run.
+func TestLaw7ALibraryThatCannotBeReadIsNotReadInEachRun(t *testing.T) {
+	t.Parallel()
+	redistest.NeedFunctions(t)
+	admin := redistest.Start(t, "--client-output-buffer-limit", "normal 100kb 0 0").Client(t)
+	rule := newRule(t, limit.PerHour(1000), limit.GCRA())
+	decide(t, NewScript(admin), "k", rule, 0, 1) // it loads the library
+	script := NewScript(admin)
+	for range 20 {
+		decide(t, script, "k", rule, 0, 1)
+	}
+	looks := func() string {
+		return admin.InfoMap(t.Context(), "commandstats").Val()["Commandstats"]["cmdstat_function|list"]
+	}
+	if list := looks(); !strings.HasPrefix(list, "calls=2,") { // one look of each Script
+		t.Errorf("the library was looked for again in later runs: %s", list)
+	}
+
+	// It is looked for again later, and used if it can be read.
+	if err := admin.ConfigSet(t.Context(), "client-output-buffer-limit", "normal 0 0 0").Err(); err != nil {
+		t.Fatal(err)
+	}
+	script.lookFrom.Store(localTime())
+	decide(t, script, "k", rule, 0, 1)
+	if script.known.Load() != &script.library {
+		t.Error("the library is not used once it can be read")
+	}
+}
+
 // If the server has lost the library and cannot load it now, the script runs as a function again as soon as it can.
 func TestALibraryIsLoadedOnceItCanBe(t *testing.T) {
 	t.Parallel()

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 	"sync/atomic"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/singleflight"
@@ -30,7 +31,15 @@ type Script struct {
 	known   atomic.Pointer[form]
 	load    singleflight.Group
 	foreign func(error)
+	// lookFrom is 0, or, if the server did not answer when the library was looked for, the local time from which
+	// on it is looked for again.
+	lookFrom atomic.Int64
 }
+
+// lookAgain is how long the script runs by EVALSHA after the server did not answer when the library was looked for. Its
+// answer, 150 kB, may be too large for a limit of the server's (client-output-buffer-limit, maxmemory-clients) or for
+// the network. If each run looked for it, each would have a connection closed, or miss its deadline.
+const lookAgain = 10 * time.Second
 
 // ErrForeignLibrary means that a server has a function library with the Script's name but other code.
 // Anyone who may load functions there could have loaded it, to run their own code with the permissions
@@ -180,12 +189,21 @@ func (s *Script) form(ctx context.Context) *form {
 	if f := s.known.Load(); f != nil {
 		return f
 	}
+	from := s.lookFrom.Load()
+	if from != 0 && (localTime() < from || !s.lookFrom.CompareAndSwap(from, localTime()+lookAgain.Microseconds())) {
+		return &s.script // it is not time yet, or another run looks for the library
+	}
 	err := s.loadForm(ctx, &s.library)
 	if err == nil {
 		return &s.library
 	}
 	if provesNoLibrary(err) {
 		s.withoutLibrary(err)
+	}
+	if _, answered := serverError(err); answered {
+		s.lookFrom.Store(0)
+	} else {
+		s.lookFrom.Store(localTime() + lookAgain.Microseconds())
 	}
 	return &s.script
 }

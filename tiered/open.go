@@ -38,6 +38,9 @@ import (
 //     which master has which slots. With go-redis's 5 s, a client that happens to ask a node that hangs learns
 //     so much later that a replica has taken over.
 //   - MaintNotificationsConfig: disabled, unless set: most servers lack them.
+//   - ReadOnly, RouteByLatency, RouteRandomly and IsClusterMode: off, if there is a MasterName. Only the master can
+//     decide. With ReadOnly, go-redis's client of Sentinel asks a replica, which refuses every decision; with the
+//     others it is a Cluster's client, which leaves goroutines and a connection to the Sentinel behind.
 //   - Dialer: [Dialer], unless set. With it, processes with few callers at a time take up to two fifths
 //     less processor time for a decision, and overloaded ones read answers in time. (New does the same
 //     for the connections of a client without TLS.)
@@ -100,6 +103,9 @@ func openWith(o redis.UniversalOptions, c config) (*Limiter, error) {
 	o.DialerRetries = cmp.Or(o.DialerRetries, 1)
 	o.ReadTimeout = cmp.Or(o.ReadTimeout, max(time.Second, c.deadline))
 	o.MaintNotificationsConfig = cmp.Or(o.MaintNotificationsConfig, &maintnotifications.Config{Mode: maintnotifications.ModeDisabled})
+	if o.MasterName != "" {
+		o.ReadOnly, o.RouteByLatency, o.RouteRandomly, o.IsClusterMode = false, false, false, false
+	}
 	if o.Dialer == nil {
 		o.Dialer = Dialer(o.DialTimeout, o.TLSConfig)
 	}

@@ -43,6 +43,43 @@ func TestOpenURL(t *testing.T) {
 	}
 }
 
+// Laws 6 and 12: settings that choose among a master and its replicas matter only to reads. Under Sentinel Open leaves
+// them out: with ReadOnly go-redis asks a replica, which refuses every decision, and with the others its client
+// leaves goroutines and a connection to the Sentinel behind when it is closed.
+func TestLaws6And12OpenAsksTheMasterOfSentinel(t *testing.T) {
+	sentinel := redistest.StartSentinel(t)
+	watcher := redis.NewClient(&redis.Options{Addr: sentinel.Addr()})
+	defer watcher.Close()
+	connections := func() int {
+		list, err := watcher.Do(t.Context(), "CLIENT", "LIST").Text()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return strings.Count(list, "\n")
+	}
+	before := connections()
+	for name, change := range map[string]func(*redis.UniversalOptions){
+		"ReadOnly":       func(o *redis.UniversalOptions) { o.ReadOnly = true },
+		"RouteByLatency": func(o *redis.UniversalOptions) { o.RouteByLatency = true },
+		"RouteRandomly":  func(o *redis.UniversalOptions) { o.RouteRandomly = true },
+		"IsClusterMode":  func(o *redis.UniversalOptions) { o.IsClusterMode = true },
+	} {
+		o := &redis.UniversalOptions{Addrs: []string{sentinel.Addr()}, MasterName: sentinel.MasterName()}
+		change(o)
+		l, err := Open(o, Prefix(redistest.Prefix()), Deadline(5*time.Second), Logger(slog.New(slog.DiscardHandler)))
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if d := mustAllow(t, l.MustRule("r", limit.PerHour(2)), "k", 1); d.Degraded() {
+			t.Errorf("%s: %+v", name, d)
+		}
+		if err := l.Close(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		redistest.Eventually(t, "no connection to the Sentinel left, with "+name, func() bool { return connections() <= before })
+	}
+}
+
 // Pool sizes that make go-redis panic are errors. Such sizes often come from the environment, with the rest of
 // the URL, and in other libraries -1 means "no limit".
 func TestOpenURLRefusesSizesOfThePool(t *testing.T) {
