@@ -209,6 +209,55 @@ func checkCallsOf(t *testing.T, l *Limiter, a limit.Algorithm) {
 	}
 }
 
+// Some settings of the client need further rights, which docs/operating.md names.
+func TestLeastPrivilegeOfSettings(t *testing.T) {
+	t.Parallel()
+	server, cluster := redistest.Start(t), redistest.StartCluster(t, 1)
+	atNode := func(change func(*redis.Options)) func(*testing.T) redis.UniversalClient {
+		return func(t *testing.T) redis.UniversalClient {
+			return server.Client(t, func(o *redis.Options) { o.Username, o.Password = "limiter", "secret"; change(o) })
+		}
+	}
+	atCluster := func(change func(*redis.ClusterOptions)) func(*testing.T) redis.UniversalClient {
+		return func(t *testing.T) redis.UniversalClient {
+			return cluster.Client(t, func(o *redis.ClusterOptions) { o.Username, o.Password = "limiter", "secret"; change(o) })
+		}
+	}
+	for _, c := range []struct {
+		setting string
+		client  func(*testing.T) redis.UniversalClient
+	}{
+		{"DB", atNode(func(o *redis.Options) { o.DB = 3 })},
+		{"ClientName", atNode(func(o *redis.Options) { o.ClientName = "service" })},
+		{"ReadOnly", atCluster(func(o *redis.ClusterOptions) { o.ReadOnly = true })},
+		{"RouteByLatency", atCluster(func(o *redis.ClusterOptions) { o.RouteByLatency = true })},
+		{"RouteRandomly", atCluster(func(o *redis.ClusterOptions) { o.RouteRandomly = true })},
+	} {
+		t.Run(c.setting, func(t *testing.T) {
+			right := inOperating(t, "`"+c.setting+"`[^+]*`(\\+[^`]*)`")
+			for _, node := range []*redis.Client{server.Client(t), cluster.Nodes()[0].Client(t)} {
+				node.Do(t.Context(), "ACL", "DELUSER", "limiter")
+				if err := node.Do(t.Context(), append(leastRights(t), "+cluster|slots", "+asking")...).Err(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := refusal(t, c.client(t)); !errors.Is(err, limit.ErrAuth) {
+				t.Errorf("%s without %s: %v", c.setting, right, err)
+			}
+			for _, node := range []*redis.Client{server.Client(t), cluster.Nodes()[0].Client(t)} {
+				if err := node.Do(t.Context(), "ACL", "SETUSER", "limiter", right).Err(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			l := newLimiterOn(t, c.client(t), "tl", RememberDenials(0))
+			awaitHealthy(t, l)
+			if d := mustAllow(t, newRule(t, l, "r", limit.PerMinute(300)), "k", 1); d.Degraded() {
+				t.Errorf("%s with %s: %+v", c.setting, right, d)
+			}
+		})
+	}
+}
+
 // On a Cluster, the client also asks which node has which slots, and follows slots that move.
 func TestLeastPrivilegeOnACluster(t *testing.T) {
 	t.Parallel()
