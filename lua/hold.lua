@@ -443,9 +443,10 @@ do
     return encoded
   end
 
-  -- The same for settlements, but for those of more than was held if what is charged in addition does not fit or the
-  -- entry has a count. For a SETTLE with a count, the packed argument lists the holds to settle from position each on. If more entries of the same key follow in the batch, a settlement that
-  -- empties its holds is not decided here, see write_holds.
+  -- The same for settlements. One of more than was held is decided here if it is alone and what is charged in addition
+  -- fits. For a SETTLE with a count, the packed argument lists the holds to settle from position each on. If more
+  -- entries of the same key follow in the batch, a settlement that empties its holds is not decided here, see
+  -- write_holds.
   function settle_plainly(key, holds, rule, used, id, each, count, more)
     if id == NO_HOLD or id == FREE_ID or not rule.plain_give then
       return
@@ -454,7 +455,7 @@ do
     if not raw or raw == '' then
       return
     end
-    local begin, outcomes, rest, freed, given, free, reset = SETTLED, '', nil, nil, nil, nil, nil
+    local begin, outcomes, rest, freed, given, free, reset, answer = SETTLED, '', nil, nil, nil, nil, nil, nil
     if count == 1 then
       local from = find(raw, id, HOLDS_HEAD + 1, true)
       if not from or (from - HOLDS_HEAD - 1) % HOLD_BYTES > 0 then
@@ -482,8 +483,10 @@ do
         return
       end
       if used > units then
-        given = rule.straight(key, used - units, rule)
-        begin = given and char(ANSWER_CHARGED_MORE) .. pack_time(used - units) .. given
+        answer = rule.straight(key, used - units, rule)
+        if answer then
+          given, answer = used - units, char(ANSWER_CHARGED_MORE) .. pack_time(used - units) .. answer
+        end
       else
         given, free, reset = rule.plain_give(key, rule, charged, units, units - used)
       end
@@ -507,9 +510,6 @@ do
     else
       call('SET', holds, rest, 'KEEPTTL')
     end
-    if not free then
-      return begin
-    end
-    return begin .. pack_time(free) .. pack_time(reset) .. NO_OFFSET .. pack_time(given) .. outcomes
+    return answer or begin .. pack_time(free) .. pack_time(reset) .. NO_OFFSET .. pack_time(given) .. outcomes
   end
 end
