@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"runtime"
 	"time"
+	"weak"
 
 	"github.com/tierlimit/tierlimit/internal/lease"
 	"github.com/tierlimit/tierlimit/internal/option"
@@ -124,7 +125,14 @@ func (l *Limiter) describedRule(name string, lim limit.Limit, c ruleConfig) (*Ru
 		Salt:    l.hasher.Salt(fmt.Sprint("ledger ", name, " ", lim.Window())), Terms: l.hasher.Salt(fmt.Sprint("terms ", lim, " ", a)),
 		Number: l.ledger.RuleNumber(name),
 	}
-	runtime.AddCleanup(r, l.ledger.ForgetRule, name) // only then are none of its units left to charge
+	// Only when r is gone are none of its units left to charge. The reference to the ledger is weak, because a ledger
+	// with such units refers to r: it would keep r, and a closed limiter with it, for as long as the process runs.
+	records := weak.Make(l.ledger)
+	runtime.AddCleanup(r, func(name string) {
+		if records := records.Value(); records != nil {
+			records.ForgetRule(name)
+		}
+	}, name)
 	if terms != nil {
 		r.lease = &lease.Rule{Terms: terms, Outage: r.inOutage, ForgetDenial: r.forgetDenial}
 	}

@@ -170,12 +170,14 @@ func (l *Ledger[O]) journalMore(e *line[O], index, units int64) {
 	l.journal.units.Add(e.units - was)
 }
 
-// drop takes units off a line, which have been subtracted from its counts. A line without units is free.
+// drop takes units off a line, which have been subtracted from its counts. A line without units is free, and
+// keeps nothing of its key.
 func (l *Ledger[O]) drop(e *line[O], units int64) {
 	e.units -= units
 	l.journal.units.Add(-units)
 	if e.units == 0 {
 		l.countLines(int(e.group), -1)
+		*e = line[O]{}
 	}
 }
 
@@ -217,7 +219,6 @@ func (l *Ledger[O]) lineAt(set *ledgerSet, i int, index int64) *line[O] {
 func (l *Ledger[O]) clearLine(set *ledgerSet, i int) {
 	if e := l.line(set, i); e != nil {
 		l.drop(e, e.units)
-		*e = line[O]{}
 	}
 }
 

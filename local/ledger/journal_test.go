@@ -3,12 +3,14 @@ package ledger
 import (
 	"fmt"
 	"math"
+	"runtime"
 	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+	"weak"
 
 	"github.com/tierlimit/tierlimit/local"
 )
@@ -608,4 +610,27 @@ func TestDebtsHaveTheShareOfTheirOutage(t *testing.T) {
 			t.Errorf("%s: %+v, want a share of %v", name, debts, test.want)
 		}
 	}
+}
+
+// A line whose units were taken back keeps no owner. Otherwise a rule that nobody uses any more would stay in memory
+// until the line is used again.
+func TestLaw7UnitsThatAreTakenBackKeepNoOwner(t *testing.T) {
+	l := New[*[64]byte](8)
+	take := func() weak.Pointer[[64]byte] {
+		a := &Account[*[64]byte]{Hash: 1, Window: time.Minute, Quota: 10, Owner: new([64]byte), Key: "k"}
+		if g := l.Take(a, outage, noon, 3); g.Granted != 3 {
+			t.Fatalf("%+v", g)
+		}
+		l.Return(a, noon, noon, 3, true)
+		return weak.Make(a.Owner)
+	}
+	owner := take()
+	if units, keys := l.Waiting(); units != 0 || keys != 0 {
+		t.Fatalf("%d units of %d keys wait", units, keys)
+	}
+	runtime.GC()
+	if owner.Value() != nil {
+		t.Error("the owner is still in memory")
+	}
+	runtime.KeepAlive(l)
 }
