@@ -132,7 +132,7 @@ func ColdStart(d time.Duration) Option {
 }
 
 // RememberDenials sets how many denied keys the process remembers; the default is 100,000. Each takes
-// about 150 bytes, of which 8 to 16 are allocated at once. With 0, denials are not remembered, and
+// up to 400 bytes, of which 55 to 75 are allocated at once. With 0, denials are not remembered, and
 // every request goes to Redis.
 func RememberDenials(keys int) Option {
 	return option.Set(func(c *config) { c.denials = keys },

@@ -57,7 +57,8 @@ type Stats struct {
 	// have been charged there afterwards.
 	ChargedBackUnits uint64
 
-	// RememberedDenials is the number of keys whose denial this process remembers.
+	// RememberedDenials is the number of keys whose denial this process remembers. It includes denials that are
+	// over, until other keys take their places.
 	RememberedDenials int
 	// LeasedUnits is the number of units that this process has on lease and has not spent.
 	LeasedUnits int64
