@@ -96,9 +96,11 @@ func TestFleetFileKeepsTheLargestSize(t *testing.T) {
 	now := time.Now()
 	says := func(want int) {
 		t.Helper()
-		if size := newFile().read(now); size != want {
+		f := newFile()
+		if size := f.read(now); size != want {
 			t.Errorf("it says %d instances, want %d", size, want)
 		}
+		f.log.flush(time.Minute)
 	}
 	first.heard(4, now)
 	says(4)
@@ -114,6 +116,8 @@ func TestFleetFileKeepsTheLargestSize(t *testing.T) {
 	says(0)
 	second.heard(3, now)
 	says(3)
+	first.log.flush(time.Minute)
+	second.log.flush(time.Minute)
 	if log.Len() > 0 {
 		t.Errorf("it logged %s", log.String())
 	}
@@ -126,6 +130,7 @@ func TestFleetFileKeepsTheLargestSize(t *testing.T) {
 	}
 	blocked := &fleetFile{path: filepath.Join(path, "below-a-file"), log: first.log}
 	blocked.heard(4, now)
+	blocked.log.flush(time.Minute)
 	if !strings.Contains(log.String(), "cannot be written") {
 		t.Errorf("nothing was said of a file that cannot be written: %q", log.String())
 	}
@@ -141,6 +146,7 @@ func TestFleetFileReplacesNothingElse(t *testing.T) {
 		log.Reset()
 		f := &fleetFile{path: path, log: newQuietLog(slog.New(slog.NewTextHandler(&log, nil)))}
 		f.heard(3, now)
+		f.log.flush(time.Minute)
 	}
 	for name, text := range map[string]string{
 		"passwords": "root:x:0:0:root:/root:/bin/bash\n", "json": `{"limits": []}`, "none": `{"instances": 0}`, "long": strings.Repeat("x", 2*fleetFileMost),

@@ -21,7 +21,9 @@ func TestFleetFileThatIsAPipe(t *testing.T) {
 	}
 	var log bytes.Buffer
 	f := &fleetFile{path: pipe, log: newQuietLog(slog.New(slog.NewTextHandler(&log, nil)))}
-	if n := f.read(time.Now()); n != 0 || !strings.Contains(log.String(), "not a regular file") {
+	n := f.read(time.Now())
+	f.log.flush(time.Minute)
+	if n != 0 || !strings.Contains(log.String(), "not a regular file") {
 		t.Errorf("a fleet of %d, the log says %q", n, log.String())
 	}
 	f.heard(3, time.Now())

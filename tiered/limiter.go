@@ -259,10 +259,12 @@ func (l *Limiter) ChargeRest(ctx context.Context) error {
 
 // closeWithin is how much longer than the deadline Close takes at most. After the deadline and
 // chargeWithin, Close no longer gives leases back, settles holds, or waits until Redis is charged for
-// units that were granted without it. The time that is left is for the other steps.
+// units that were granted without it. The time that is left is for the other steps. Then Close waits for flushWithin at
+// most until the logger has written its lines.
 const (
 	closeWithin  = 900 * time.Millisecond
 	chargeWithin = closeWithin * 2 / 3
+	flushWithin  = 100 * time.Millisecond
 )
 
 // errStillInClient is the error of Close if calls are still inside the Redis client at the end of
@@ -302,6 +304,7 @@ func (l *Limiter) Close() error {
 		l.afterClose()
 	}
 	redisLines.leave(l.config.redisLog)
+	l.log.flush(flushWithin)
 	return err
 }
 

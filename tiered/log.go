@@ -1,21 +1,31 @@
 package tiered
 
 import (
+	"context"
 	"log/slog"
+	"runtime"
 	"sync"
 	"time"
 )
 
-// quietEvery is the shortest time between two log lines about the same kind of event.
-const quietEvery = 10 * time.Second
+const (
+	// quietEvery is the shortest time between two log lines about the same kind of event.
+	quietEvery = 10 * time.Second
+	// maxUnwritten is the largest number of lines that wait for a logger that does not return.
+	maxUnwritten = 64
+)
 
-// quietLog logs each kind of event at most once per quietEvery and says how many events it left out. It
-// is used outside the path of decisions, or for events that should never happen.
+// quietLog logs each kind of event at most once per quietEvery and says how many events it left out.
+//
+// The logger is called in a goroutine that ends when no line is left. So a logger that blocks, as one that writes to a
+// pipe which nobody reads, delays neither decisions nor the return of Redis (law 7).
 type quietLog struct {
 	logger *slog.Logger
 
-	mu   sync.Mutex // guards seen
-	seen map[string]quietEvent
+	mu        sync.Mutex // guards the rest
+	seen      map[string]quietEvent
+	unwritten []slog.Record
+	written   chan struct{} // closed when no line is left; nil if none is
 }
 
 type quietEvent struct {
@@ -27,30 +37,71 @@ func newQuietLog(logger *slog.Logger) *quietLog {
 	return &quietLog{logger: logger, seen: make(map[string]quietEvent)}
 }
 
-// Warn and Info log an event of a kind.
+// Warn and Info log an event of a kind. They never wait for the logger.
 func (q *quietLog) Warn(kind, message string, args ...any) {
-	if leftOut, ok := q.pass(kind); ok {
-		q.logger.Warn("tierlimit: "+message, append(args, leftOut...)...)
-	}
+	q.log(slog.LevelWarn, kind, message, args)
 }
 
 func (q *quietLog) Info(kind, message string, args ...any) {
-	if leftOut, ok := q.pass(kind); ok {
-		q.logger.Info("tierlimit: "+message, append(args, leftOut...)...)
+	q.log(slog.LevelInfo, kind, message, args)
+}
+
+func (q *quietLog) log(level slog.Level, kind, message string, args []any) {
+	if !q.logger.Enabled(context.Background(), level) {
+		return
+	}
+	var caller [1]uintptr
+	runtime.Callers(3, caller[:]) // of Warn or Info
+	now := time.Now()
+
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	e := q.seen[kind]
+	if now.Sub(e.last) < quietEvery || len(q.unwritten) == maxUnwritten {
+		e.leftOut++
+		q.seen[kind] = e
+		return
+	}
+	q.seen[kind] = quietEvent{last: now}
+	line := slog.NewRecord(now, level, "tierlimit: "+message, caller[0])
+	line.Add(args...)
+	if e.leftOut > 0 {
+		line.Add("left_out", e.leftOut)
+	}
+	q.unwritten = append(q.unwritten, line)
+	if q.written == nil {
+		q.written = make(chan struct{})
+		go q.write()
 	}
 }
 
-func (q *quietLog) pass(kind string) (leftOut []any, ok bool) {
+// write passes lines to the logger until none is left.
+func (q *quietLog) write() {
+	for {
+		q.mu.Lock()
+		if len(q.unwritten) == 0 {
+			close(q.written)
+			q.written = nil
+			q.mu.Unlock()
+			return
+		}
+		line := q.unwritten[0]
+		q.unwritten = q.unwritten[1:]
+		q.mu.Unlock()
+		_ = q.logger.Handler().Handle(context.Background(), line) // as slog.Logger does
+	}
+}
+
+// flush waits until all lines have been written, for at most the given time.
+func (q *quietLog) flush(within time.Duration) {
 	q.mu.Lock()
-	defer q.mu.Unlock()
-	e, now := q.seen[kind], time.Now()
-	if now.Sub(e.last) < quietEvery {
-		q.seen[kind] = quietEvent{e.last, e.leftOut + 1}
-		return nil, false
+	written := q.written
+	q.mu.Unlock()
+	if written == nil {
+		return
 	}
-	if e.leftOut > 0 {
-		leftOut = []any{"left_out", e.leftOut}
+	select {
+	case <-written:
+	case <-time.After(within):
 	}
-	q.seen[kind] = quietEvent{last: now}
-	return leftOut, true
 }

@@ -42,12 +42,12 @@ func TestAClientOfOneNodeOfAClusterIsReported(t *testing.T) {
 		client := redis.NewClient(&redis.Options{Addr: addr})
 		t.Cleanup(func() { _ = client.Close() })
 		l := newLimiterOn(t, client, "tl", Deadline(5*time.Second), Logger(slog.New(slog.NewTextHandler(&log, nil))))
-		isTold(t, &log, started, "at start")
+		isTold(t, l, &log, started, "at start")
 		r := newRule(t, l, "r", limit.PerHour(10))
 		for i := range 100 {
 			mustAllow(t, r, fmt.Sprint("key-", i), 1)
 		}
-		isTold(t, &log, started, "after 100 calls")
+		isTold(t, l, &log, started, "after 100 calls")
 		redistest.Eventually(t, "the state has a reason", func() bool {
 			mustAllow(t, r, "key-1", 1)
 			mustAllow(t, r, "key-2", 1)
@@ -74,7 +74,7 @@ func TestAClusterOfOneMasterThatGrows(t *testing.T) {
 	cluster.MoveSlots(t, cluster.Nodes()[0], fresh, []int{int(l.keys.Slot(keyOf(l, "k").inRedis()))}, func() {})
 	redistest.Eventually(t, "decisions of the slot miss", func() bool { return mustAllow(t, r, "k", 1).Tier == limit.TierFallback })
 	redistest.Eventually(t, "that is told", func() bool { return strings.Contains(log.String(), "redis.NewClusterClient") })
-	isTold(t, &log, started, "when slots have moved")
+	isTold(t, l, &log, started, "when slots have moved")
 }
 
 // A node of a Cluster refuses calls with keys of several slots, even if it has all these slots. Calls and groups
@@ -137,8 +137,9 @@ func opened(t *testing.T, options *redis.UniversalOptions, logger *slog.Logger) 
 
 // isTold checks that the log says that the client is the wrong one and what to do. The log must not repeat that
 // for each call since the given time.
-func isTold(t *testing.T, log *lockedBuffer, since time.Time, when string) {
+func isTold(t *testing.T, l *Limiter, log *lockedBuffer, since time.Time, when string) {
 	t.Helper()
+	l.log.flush(time.Minute)
 	lines, most := 0, 1+int(time.Since(since)/quietEvery)
 	for line := range strings.Lines(log.String()) {
 		if strings.Contains(line, "level=WARN") && strings.Contains(line, `msg="tierlimit: the Redis client`) && strings.Contains(line, "redis.NewClusterClient") && strings.Contains(line, "IsClusterMode") {

@@ -157,7 +157,10 @@ func QueueLength(decisions int) Option {
 		decisions >= 1 && decisions <= 10_000_000, "QueueLength of %d, must be between 1 and 10,000,000", decisions)
 }
 
-// Logger sets the logger for changes of state; the default is slog.Default().
+// Logger sets the logger for changes of state and for failures; the default is slog.Default(). Events of
+// one kind are logged at most every 10 s. The logger is called on a goroutine of its own, with a context
+// that has no values, so one that blocks delays no decision. While it blocks, up to 64 lines wait, and
+// further ones are left out. [Limiter.Close] waits for at most 100 ms until the lines have been written.
 func Logger(logger *slog.Logger) Option {
 	return option.Set(func(c *config) { c.logger = logger }, logger != nil, "the Logger is nil")
 }

@@ -28,8 +28,12 @@ func LogOfRedis(logger *slog.Logger) {
 	if logger == nil {
 		logger = slog.New(slog.DiscardHandler)
 	}
+	sendLogOfRedis(newQuietLog(logger))
+}
+
+func sendLogOfRedis(log *quietLog) {
 	redisLines.taken.Store(true)
-	redis.SetLogger(&bridge{rest: newQuietLog(logger)})
+	redis.SetLogger(&bridge{rest: log})
 }
 
 // KeepLogOfRedis keeps [Open] and [OpenURL] from changing go-redis's logger, which is shared by

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/logging"
@@ -16,7 +17,8 @@ import (
 func TestLogOfRedis(t *testing.T) {
 	t.Cleanup(logging.Disable) // restores the setting of redistest.Main
 	var log lockedBuffer
-	LogOfRedis(slog.New(slog.NewJSONHandler(&log, nil)))
+	quiet := newQuietLog(slog.New(slog.NewJSONHandler(&log, nil)))
+	sendLogOfRedis(quiet)
 	client := redis.NewFailoverClient(&redis.FailoverOptions{MasterName: "mymaster", SentinelAddrs: []string{"127.0.0.1:1"}, MaxRetries: -1, DialerRetries: 1})
 	defer client.Close()
 	for range 5 {
@@ -24,6 +26,7 @@ func TestLogOfRedis(t *testing.T) {
 			t.Fatal("there is a Sentinel at port 1")
 		}
 	}
+	quiet.flush(time.Minute)
 	text := log.String()
 	if !strings.Contains(text, `"msg":"tierlimit: the Redis client reports a problem","message":"sentinel: `) || strings.Contains(text, "\nredis: ") {
 		t.Errorf("logged:\n%s", text)
@@ -41,6 +44,7 @@ func TestLogOfRedis(t *testing.T) {
 	LogOfRedis(nil)
 	before := log.String()
 	_ = client.Ping(context.Background())
+	quiet.flush(time.Minute)
 	if log.String() != before {
 		t.Error("a nil logger logs to the last one")
 	}
@@ -51,11 +55,13 @@ func TestLogOfRedisThatWorks(t *testing.T) {
 	sentinel := redistest.StartSentinel(t)
 	t.Cleanup(logging.Disable)
 	var log lockedBuffer
-	LogOfRedis(slog.New(slog.NewTextHandler(&log, nil)))
+	quiet := newQuietLog(slog.New(slog.NewTextHandler(&log, nil)))
+	sendLogOfRedis(quiet)
 	client := sentinel.Client(t)
 	if err := client.Ping(context.Background()).Err(); err != nil {
 		t.Fatal(err)
 	}
+	quiet.flush(time.Minute)
 	if text := log.String(); !strings.Contains(text, "level=INFO") || strings.Contains(text, "level=WARN") {
 		t.Errorf("logged:\n%s", text)
 	}
