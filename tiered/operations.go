@@ -129,16 +129,31 @@ func (r *Rule) Reset(ctx context.Context, key string) error {
 	if r.lease != nil {
 		l.leases.Drop(r.lease, k.hash)
 	}
-	_, err := l.shardOf(&k).Decide(ctx, remote.Entry{Key: string(k.inRedis()), Rule: r.encoded, Operation: lua.Forget})
-	if err != nil {
-		return fmt.Errorf("resetting a key: %w", err)
+	forget := func() error {
+		e := remote.Entry{Key: string(k.inRedis()), Rule: r.encoded, Operation: lua.Forget}
+		if _, err := l.shardOf(&k).Decide(ctx, e); err != nil {
+			return fmt.Errorf("resetting a key: %w", err)
+		}
+		return nil
+	}
+	if err := forget(); err != nil {
+		return err
 	}
 	if r.slotTTL != 0 { // this process reports to Redis again what it still holds
 		held := r.heldKey(&k)
 		l.slots.table.Doubt(l.now(), func(key local.HeldKey) bool { return key == held })
 	} else {
 		q := r.inOutageOf(&k)
-		l.shardOf(&k).Reset(&q)
+		if charging := l.shardOf(&k).Reset(&q); charging != nil {
+			select {
+			case <-charging: // at the limiter's deadline at the latest
+			case <-ctx.Done():
+				return fmt.Errorf("resetting a key: %w", ctx.Err())
+			}
+			if err := forget(); err != nil {
+				return err
+			}
+		}
 	}
 	r.unitsCameBack(&k)
 	return nil

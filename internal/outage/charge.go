@@ -61,6 +61,9 @@ type charge struct {
 	since    int64  // when the charge was sent first
 	again    bool   // this is a repetition
 	by       *Shard // whose charger is sending it; nil: it is pending, and nobody knows whether it was made
+	// reset is set if the key was reset while the charge was being sent. It is closed when the charge has been
+	// answered or given up. Then nothing is left to be charged.
+	reset chan struct{}
 }
 
 // Owes reports whether any units must still be charged in Redis.
@@ -231,6 +234,29 @@ func (s *Shard) newCharges(now int64, moving bool, most int) (batch []*charge) {
 	return batch
 }
 
+// Reset forgets all units of a key, which Redis has just forgotten. What was still to be charged there is not charged
+// any more. If a charge of the key is being sent, Redis may make it after it has forgotten the key. Reset then returns a
+// channel that is closed when the charge can no longer be made, and Redis must forget the key again.
+func (s *Shard) Reset(q *Request) (charging <-chan struct{}) {
+	l := s.all
+	l.charges.mu.Lock()
+	defer l.charges.mu.Unlock()
+	s.Returned(q, ledger.Oldest, math.MaxInt64, true)
+	l.charges.out = slices.DeleteFunc(l.charges.out, func(d *charge) bool {
+		switch {
+		case d.Owner.Name != q.Rule.Name || d.Key != string(q.Key):
+			return false
+		case d.by == nil: // it was sent before, and its time is over
+			return true
+		case d.reset == nil:
+			d.reset = make(chan struct{})
+		}
+		charging = d.reset
+		return false
+	})
+	return charging
+}
+
 func (c *charger) isMoving(slot int) bool { return c.moving[slot] != 0 }
 
 // refuses records that charges of a slot were refused because the slot is moving. If that lasts too long,
@@ -315,9 +341,16 @@ func (s *Shard) charge(batch []*charge) (unanswered bool, refused map[int]bool) 
 	refused = make(map[int]bool)
 	for i, d := range batch {
 		err := errs[i]
+		if d.reset != nil {
+			close(d.reset)
+		}
 		isMoving := remote.IsMoving(err)
 		refused[d.Group] = refused[d.Group] || isMoving
 		if err == nil && remembers || errors.Is(err, remote.ErrUnreadable) {
+			continue
+		}
+		if d.reset != nil {
+			unanswered = unanswered || !isMoving
 			continue
 		}
 		unanswered = unanswered || !isMoving

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -193,6 +194,61 @@ func TestLaw3ALostAnswerIsAskedForAgain(t *testing.T) {
 	}
 	if s.chargeSome() != 0 {
 		t.Error("there is more to be charged")
+	}
+}
+
+// A key that was reset is not charged afterwards with what it was granted without Redis, whether that is still in the
+// journal, its charge is pending, or is just being sent. In the last case, Reset says when the charge is over.
+func TestChargesOfAKeyThatIsReset(t *testing.T) {
+	r := newRule(t, "r", limit.PerHour(100), limit.SlidingLog())
+	for name, answer := range map[string]error{
+		"in the journal": nil, "pending": remote.ErrNoAnswer, "being sent": nil, "being sent, and lost": remote.ErrNoAnswer, "being sent, and not made": errLost,
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newShards(t, 1)
+			s, m := l.first, l.masters[0]
+			l.heartbeat(t, s)
+			q := request(r, "k", 7)
+			without(s, q, l.Now(), errLost)
+			without(s, request(r, "another", 5), l.Now(), errLost)
+			var charging <-chan struct{}
+			sending := strings.HasPrefix(name, "being sent")
+			if sending {
+				m.after = func() {
+					charging = s.Reset(q)
+					select {
+					case <-charging:
+						t.Error("the charge is over before it is answered")
+					default:
+					}
+				}
+			}
+			m.err = answer
+			if name != "in the journal" {
+				s.chargeSome()
+			}
+			if m.err = nil; !sending {
+				charging = s.Reset(q)
+			}
+			if sending != (charging != nil) {
+				t.Fatalf("a charge is being sent: %v, want %v", charging != nil, sending)
+			}
+			if sending {
+				<-charging
+			}
+			before := len(m.charged)
+			for s.Owes() {
+				s.chargeSome()
+			}
+			for _, e := range m.charged[before:] {
+				if e.Key == "k" {
+					t.Errorf("charged after the reset: %+v", e)
+				}
+			}
+			if n := l.Uncharged(); n != 0 {
+				t.Errorf("%d units are not charged", n)
+			}
+		})
 	}
 }
 

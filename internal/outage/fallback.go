@@ -2,7 +2,6 @@ package outage
 
 import (
 	"errors"
-	"math"
 	"time"
 
 	"github.com/tierlimit/tierlimit/breaker"
@@ -121,6 +120,3 @@ func (l *Shards) ChargeAgain(q *Request, granted int64, generation uint32) bool 
 	a := q.account()
 	return l.Ledger.ChargeAgain(&a, granted, generation)
 }
-
-// Reset forgets all units of a key.
-func (s *Shard) Reset(q *Request) { s.Returned(q, ledger.Oldest, math.MaxInt64, true) }
