@@ -349,11 +349,10 @@ func (s *Shard) charge(batch []*charge) (unanswered bool, refused map[int]bool) 
 		if err == nil && remembers || errors.Is(err, remote.ErrUnreadable) {
 			continue
 		}
+		unanswered = unanswered || !isMoving
 		if d.reset != nil {
-			unanswered = unanswered || !isMoving
 			continue
 		}
-		unanswered = unanswered || !isMoving
 		if !d.again && (isMoving || errors.Is(err, breaker.ErrOpen)) { // the charge was certainly not made
 			l.Ledger.PutBack(d.Debt)
 			continue
