@@ -445,6 +445,24 @@ func TestBrokenSecondDocument(t *testing.T) {
 	}
 }
 
+// The first word of a second document may be no YAML, too. The mistake is not one of the first document, whatever stands
+// before that.
+func TestBrokenBeginningOfSecondDocument(t *testing.T) {
+	for _, rest := range []string{"---\n@", "---\n\tx: 1", "--- x: y", "---\t@", "--- !<x y\n", "...\n@", "--- x\r\ny: 1\r\n"} {
+		for _, begin := range []string{"", "---\n", "\ufeff", "%YAML 1.1\n# c\n\n--- # c\n"} {
+			c := load(t, begin+"domain: d\n"+rest)
+			if !c.HasDomain("d") || len(c.Warnings) != 1 || !strings.Contains(c.Warnings[0], "everything after the first document is ignored") {
+				t.Errorf("%q: %q", begin+"domain: d\n"+rest, c.Warnings)
+			}
+		}
+	}
+	for _, text := range []string{"domain: [\n---\n@", "domain: \"\n---\n\"", "---\n@", "domain: @\n--- x: y"} {
+		if _, err := Load(t.Context(), []File{{"f.yaml", []byte(text)}}, false, nil); !errors.Is(err, ErrInvalid) {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
 // The dump shows a limit's window and outage policy even if it names no algorithm.
 func TestDump(t *testing.T) {
 	c := load(t, `

@@ -33,13 +33,20 @@ func parse(text []byte, p *problems) *yaml.Node {
 	}
 	decoder := yaml.NewDecoder(bytes.NewReader(text))
 	var document, second yaml.Node
-	if err := decoder.Decode(&document); err != nil {
-		if !errors.Is(err, io.EOF) {
-			p.add(notYAML(p.file, err))
-		}
+	err := decoder.Decode(&document)
+	switch {
+	case err == nil:
+		err = decoder.Decode(&second)
+	case errors.Is(err, io.EOF):
 		return nil
+	default: // the mistake may be at the beginning of the second document, because the decoder reads ahead
+		first := firstDocument(text)
+		if len(first) == len(text) || p.overlay || yaml.Unmarshal(first, &document) != nil {
+			p.add(notYAML(p.file, err))
+			return nil
+		}
 	}
-	switch err := decoder.Decode(&second); {
+	switch {
 	case errors.Is(err, io.EOF):
 	case p.overlay && err == nil: // overlays are new, so no file depends on what is only a warning elsewhere
 		p.addf(&second, "a second document begins here, an overlay must be a single document")
@@ -60,6 +67,25 @@ func parse(text []byte, p *problems) *yaml.Node {
 		return nil
 	}
 	return root
+}
+
+// firstDocument returns the text up to the line that ends the first document: one that begins with "..." or, after the
+// document has begun, with "---".
+func firstDocument(text []byte) []byte {
+	begun, at := false, 0
+	for line := range bytes.Lines(text) {
+		words := bytes.TrimPrefix(line, []byte("\ufeff"))
+		marker, _, _ := bytes.Cut(bytes.TrimRight(words, "\r\n"), []byte(" "))
+		marker, _, _ = bytes.Cut(marker, []byte("\t"))
+		switch words = bytes.TrimSpace(words); {
+		case string(marker) == "...", string(marker) == "---" && begun:
+			return text[:at]
+		case len(words) > 0 && words[0] != '#' && (words[0] != '%' || begun):
+			begun = true
+		}
+		at += len(line)
+	}
+	return text
 }
 
 var lineOfError = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
