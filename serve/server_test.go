@@ -867,8 +867,8 @@ func TestSettings(t *testing.T) {
 	}
 	for _, bad := range []string{
 		"PORT=x", "PORT=70000", "SHADOW_MODE=perhaps", "GRPC_MAX_CONNECTION_AGE=long", "NEAR_LIMIT_RATIO=most", "LOG_LEVEL=loud",
-		"STATSD_PORT=x", "STATSD_PROTOCOL=unix", "STATS_FLUSH_INTERVAL=0", "STATS_FLUSH_INTERVAL=-1s", "EXTRA_TAGS=x",
-		"XDS_CLIENT_BACKOFF_INITIAL_INTERVAL=-1s", "XDS_CLIENT_BACKOFF_MAX_INTERVAL=1", "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS=token=secret",
+		"STATSD_PORT=x", "STATS_FLUSH_INTERVAL=0", "STATS_FLUSH_INTERVAL=-1s", "EXTRA_TAGS=x",
+		"XDS_CLIENT_BACKOFF_INITIAL_INTERVAL=long", "XDS_CLIENT_BACKOFF_MAX_INTERVAL=1", "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS=token=secret",
 		"TIERLIMIT_DEADLINE=0s", "TIERLIMIT_DEADLINE=11s", "TIERLIMIT_DEADLINE=15", "GRPC_MAX_CONNECTION_AGE=-1s", "GRPC_MAX_CONNECTION_AGE_GRACE=long", "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS=a b:secret",
 		"BACKEND_TYPE=memcache", "CONFIG_TYPE=ETCD", "CONFIG_GRPC_XDS_SERVER_URL=http://a:1", "REDIS_TYPE=ring", "REDIS_SOCKET_TYPE=udp", "REDIS_POOL_SIZE=-1", "TIERLIMIT_FLEET_SIZE=0", "TIERLIMIT_FLEET_SIZE=1000001", "GRPC_SERVER_USE_TLS=true",
 	} {
@@ -961,6 +961,12 @@ func TestOddSettings(t *testing.T) {
 	}
 	if s, warning := used("STATS_FLUSH_INTERVAL=1ms"); s.StatsdEvery != shortestFlush || !strings.Contains(warning, "STATS_FLUSH_INTERVAL is 1ms: 100ms is used") {
 		t.Errorf("statistics every %v, %q", s.StatsdEvery, warning)
+	}
+	if s, warning := used("REDIS_POOL_SIZE=1_000_000"); s.Redis.PoolSize != 100_000 || !strings.Contains(warning, "REDIS_POOL_SIZE is 1000000: 100000 is used") {
+		t.Errorf("%d connections, %q", s.Redis.PoolSize, warning)
+	}
+	if s, warning := used("XDS_CLIENT_BACKOFF_MAX_INTERVAL=-1s"); s.XDS.RetryAtMost != shortestRetry || !strings.Contains(warning, "10ms is used") {
+		t.Errorf("%+v, %q", s.XDS, warning)
 	}
 	if s, warning := used("XDS_CLIENT_BACKOFF_INITIAL_INTERVAL=0 XDS_CLIENT_BACKOFF_MAX_INTERVAL=1ms"); s.XDS.RetryAfter != shortestRetry || s.XDS.RetryAtMost != shortestRetry || strings.Count(warning, "10ms is used") != 2 {
 		t.Errorf("%+v, %q", s.XDS, warning)
@@ -1325,6 +1331,10 @@ func TestStatsdSettings(t *testing.T) {
 		"": "tcp localhost:8125",
 		"STATSD_HOST=h STATSD_PORT=9125 EXTRA_TAGS=a:b,c:d": "tcp h:9125 map[a:b c:d]",
 		"USE_STATSD=true STATSD_PROTOCOL=UDP":               "udp localhost:8125",
+		"USE_STATSD=true STATSD_PROTOCOL=tcp4":              "tcp4 localhost:8125",
+		"USE_STATSD=true STATSD_PROTOCOL=unix":              "STATSD_PROTOCOL",
+		"USE_DOG_STATSD=true STATSD_PROTOCOL=none":          "udp localhost:8125 dog",
+		"DISABLE_STATS=true STATSD_PROTOCOL=none":           "STATSD_PROTOCOL",
 		"USE_DOG_STATSD=true":                               "udp localhost:8125 dog",
 		"USE_DOG_STATSD=true USE_STATSD=false":              "udp localhost:8125 dog",
 		"USE_DOG_STATSD=true DD_ENV=prod DD_VERSION=1.2":    "udp localhost:8125 dog [env:prod version:1.2]",

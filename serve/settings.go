@@ -192,9 +192,6 @@ func (e *environment) statsd(s *Settings) {
 		Dog:     dog,
 	}
 	s.statsdWanted = e.values["USE_STATSD"] != "" || e.values["STATSD_HOST"] != "" || dog
-	if !slices.Contains([]string{"tcp", "udp"}, s.Statsd.Network) {
-		e.fail("STATSD_PROTOCOL is %q, must be tcp or udp", s.Statsd.Network)
-	}
 	switch {
 	case s.statsDisabled || !plain && !dog || port < 1 || port > 65535: // as nothing is sent there in envoyproxy/ratelimit
 		s.Statsd.Network = ""
@@ -203,6 +200,8 @@ func (e *environment) statsd(s *Settings) {
 	case dog:
 		s.Statsd.Network = "udp"
 		s.Statsd.DogTags = e.datadogTags()
+	case !slices.Contains([]string{"tcp", "tcp4", "tcp6", "udp", "udp4", "udp6"}, s.Statsd.Network):
+		s.Statsd.Network = "" // as nothing is sent with such a protocol in envoyproxy/ratelimit; meaningless warns of it
 	}
 }
 
@@ -454,13 +453,23 @@ func (e *environment) oneOf(name string, values ...string) {
 	}
 }
 
+// poolSize reads how many connections to Redis there may be. Like envoyproxy/ratelimit, it accepts more than there can be.
+func (e *environment) poolSize(name string) int {
+	const most = 100_000
+	value := e.number(name, 10, 0, math.MaxInt)
+	if value > most {
+		e.warn("%s is %d: %d is used, the most there are", name, value, most)
+	}
+	return min(value, most)
+}
+
 func (e *environment) redis(prefix string) RedisSettings {
 	s := RedisSettings{
 		Type:         strings.ToLower(e.text(prefix+"TYPE", "single")),
 		URL:          e.text(prefix+"URL", ""),
 		Auth:         e.text(prefix+"AUTH", ""),
 		SentinelAuth: e.text(prefix+"SENTINEL_AUTH", ""),
-		PoolSize:     e.number(prefix+"POOL_SIZE", 10, 0, 100_000),
+		PoolSize:     e.poolSize(prefix + "POOL_SIZE"),
 		TLS:          e.truth(prefix+"TLS", false),
 		Files: RedisTLSFiles{
 			Certificate: e.text("REDIS_TLS_CLIENT_CERT", ""), Key: e.text("REDIS_TLS_CLIENT_KEY", ""), CA: e.text("REDIS_TLS_CACERT", ""),

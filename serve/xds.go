@@ -97,7 +97,12 @@ const shortestRetry = 10 * time.Millisecond
 
 // retry reads the wait between two attempts.
 func (e *environment) retry(name string, otherwise time.Duration) time.Duration {
-	return e.atLeast(name, e.duration(name, otherwise), shortestRetry)
+	value, err := time.ParseDuration(e.text(name, otherwise.String()))
+	if err != nil {
+		e.fail("%s is %q, must be a duration like 10s or 1h", name, e.values[name])
+		return otherwise
+	}
+	return e.atLeast(name, value, shortestRetry)
 }
 
 // longestMessage reads how long a message of the control plane may be. Like envoyproxy/ratelimit, it accepts any number.

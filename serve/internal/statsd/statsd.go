@@ -17,7 +17,7 @@ import (
 
 // Settings are the server that receives the statistics and the form in which they are written.
 type Settings struct {
-	Network string // "tcp" or "udp"
+	Network string // "tcp" or "udp", or one of them over one version of the internet protocol, such as "udp4"
 	Address string // host:port
 	// Tags are added to every name, either as gostats writes them, ".__NAME=VALUE" after the name, or in DogStatsD's
 	// form.
@@ -96,7 +96,7 @@ func (s *Sender) Flush(ctx context.Context) error {
 
 func (s *Sender) send(connection net.Conn, changes []change) error {
 	f := flush{connection: connection, most: longestWrite}
-	if s.settings.Network == "udp" {
+	if strings.HasPrefix(s.settings.Network, "udp") {
 		f.most = longestDatagram
 	}
 	for _, c := range changes {

@@ -97,7 +97,7 @@ func TestDatagrams(t *testing.T) {
 		set.Limit(fmt.Sprintf("d.k_%03d", i)).TotalHits.Add(1)
 		want = append(want, fmt.Sprintf("ratelimit.service.rate_limit.d.k_%03d.total_hits:1|c|#version:1.2,env:a_b,zone:z", i))
 	}
-	s := New(Settings{Network: "udp", Address: connection.LocalAddr().String(), Dog: true, DogTags: []string{"version:1.2"}, Tags: map[string]string{"zone": "z", "env": "a.b"}}, &set)
+	s := New(Settings{Network: "udp4", Address: connection.LocalAddr().String(), Dog: true, DogTags: []string{"version:1.2"}, Tags: map[string]string{"zone": "z", "env": "a.b"}}, &set)
 	flushed(t, s)
 	var got []string
 	buffer := make([]byte, 1<<16)
