@@ -18,6 +18,18 @@ import (
 	"github.com/tierlimit/tierlimit/limit"
 )
 
+// ErrNoAnswer means that Redis did not answer before the deadline. The entry may have been charged
+// if Redis had received it; if it is still on its way, it will not be charged.
+var ErrNoAnswer = errors.New("tierlimit: no answer from Redis before the deadline")
+
+// ErrNoRoom means that more decisions are waiting than Redis can make in time, or than Options.Queue allows.
+// The entry was not sent. It is a single value, because under overload many calls end with it.
+var ErrNoRoom = fmt.Errorf("%w: too many decisions are waiting for it: %w", ErrNoAnswer, errNotRun)
+
+// ErrUnreadable means that the key's value in Redis is not this library's, is damaged, or was written by a
+// later version of it. The value is left as it is, until it expires or is forgotten (lua.Forget).
+var ErrUnreadable = errors.New("tierlimit: a key's state in Redis cannot be read: it is damaged, of another type, or of a later version; reset the key with Rule.Reset, or wait until it expires")
+
 // Kind classifies errors of Redis, and of the network path to it, for metrics.
 type Kind string
 
