@@ -71,7 +71,7 @@ func (q *question) acquire(ctx context.Context, count int64) ([]*Slot, limit.Dec
 	switch {
 	case err == nil:
 		return q.acquired(ctx, slots, &reply)
-	case !l.outage(err):
+	case !l.leavesToPolicy(err):
 		return nil, limit.Decision{}, err
 	}
 	slot, d := q.acquireAlone(err)
@@ -306,7 +306,7 @@ func (q *question) peekSlots(ctx context.Context) (d limit.Decision, err error) 
 			return d, nil
 		}
 	}
-	if !q.rule.limiter.outage(err) {
+	if !q.rule.limiter.leavesToPolicy(err) {
 		return limit.Decision{}, err
 	}
 	_, d = q.acquireAlone(err)

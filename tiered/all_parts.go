@@ -56,7 +56,7 @@ func (g *together) reserve(ctx context.Context) bool {
 		if !s.Breaker.Closed() || !s.Settling(q.rule.inOutage) {
 			continue
 		}
-		asked := q.inOutage()
+		asked := q.request()
 		own, denial, ok := s.Reserve(&asked)
 		if !ok {
 			g.denyBy(i, denial)
@@ -96,7 +96,7 @@ func (g *together) unreserve(i int) {
 	if q := &g.questions[i]; q.rule.slotTTL != 0 {
 		q.unreserveSlots(g.reserved[i].Units)
 	} else {
-		asked := q.inOutage()
+		asked := q.request()
 		q.shard().Release(&asked, g.reserved[i])
 	}
 	g.reserved[i] = outage.Reserved{}
@@ -121,7 +121,7 @@ func (g *together) decide(ctx context.Context, parts [][]int) ([]limit.Decision,
 	for _, part := range parts {
 		err := breaker.ErrOpen
 		if g.trips(part) > 0 {
-			if err = g.charge(ctx, part, time.Until(deadline)); err != nil && !g.limiter.outage(err) {
+			if err = g.charge(ctx, part, time.Until(deadline)); err != nil && !g.limiter.leavesToPolicy(err) {
 				g.takeBack(ctx)
 				return nil, err
 			}
@@ -189,7 +189,7 @@ func (g *together) takeBack(ctx context.Context) {
 	l := g.limiter
 	for _, by := range g.granted {
 		q := &g.questions[by.request]
-		asked := q.inOutage()
+		asked := q.request()
 		q.shard().Undo(&asked, by.why)
 		g.holdBack(by.request)
 	}

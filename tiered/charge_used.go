@@ -42,6 +42,6 @@ func (r *Rule) chargeUsed(ctx context.Context, k *callKey, units int64) {
 			Key: string(k.inRedis()), Rule: r.encoded, Operation: lua.Settle, Cost: units, Hold: &remote.Hold{},
 		})
 	}
-	q := r.inOutageOf(k)
+	q := r.requestAbout(k)
 	s.Used(&q, units, err == nil || outage.MayBeCharged(err))
 }

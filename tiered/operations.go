@@ -109,7 +109,7 @@ func (r *Rule) giveBack(ctx context.Context, k *callKey, units, charged, at int6
 			granted = asked - max(0, reply.Stamp-at)*int64(time.Microsecond)
 		}
 	}
-	q := r.inOutageOf(k)
+	q := r.requestAbout(k)
 	s.Returned(&q, granted, returned, at == 0)
 	r.unitsCameBack(k)
 	return nil
@@ -143,7 +143,7 @@ func (r *Rule) Reset(ctx context.Context, key string) error {
 		held := r.heldKey(&k)
 		l.slots.table.Doubt(l.now(), func(key local.HeldKey) bool { return key == held })
 	} else {
-		q := r.inOutageOf(&k)
+		q := r.requestAbout(&k)
 		if charging := l.shardOf(&k).Reset(&q); charging != nil {
 			select {
 			case <-charging: // at the limiter's deadline at the latest

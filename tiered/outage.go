@@ -112,14 +112,14 @@ func (l *Limiter) newShards() *outage.Shards {
 // shardOf returns the shard of a key.
 func (l *Limiter) shardOf(key *callKey) *outage.Shard { return l.shards.Of(key.inRedis()) }
 
-// inOutageOf returns a request for a shard about a key, without a cost.
-func (r *Rule) inOutageOf(key *callKey) outage.Request {
+// requestAbout returns a request for a shard about a key, without a cost.
+func (r *Rule) requestAbout(key *callKey) outage.Request {
 	return outage.Request{Rule: r.inOutage, Hash: key.hash, Key: key.inRedis()}
 }
 
-// outage reports whether an error of the Redis tier leaves the decision to the outage policy. All other
-// errors are returned to the caller.
-func (l *Limiter) outage(err error) bool {
+// leavesToPolicy reports whether an error of the Redis tier leaves the decision to the outage policy. All other
+// errors are returned to the caller. It logs that a key cannot be read.
+func (l *Limiter) leavesToPolicy(err error) bool {
 	if errors.Is(err, remote.ErrUnreadable) {
 		l.shards.Unreadable(err)
 	}

@@ -55,8 +55,8 @@ func (q *question) fill(e *remote.Entry) {
 	q.key.hold.ask(e)
 }
 
-// inOutage returns the question as a request for its shard.
-func (q *question) inOutage() (asked outage.Request) {
+// request returns the question as a request for its shard.
+func (q *question) request() (asked outage.Request) {
 	asked.Rule, asked.Hash, asked.Key = q.rule.inOutage, q.key.hash, q.key.inRedis()
 	asked.Cost, asked.Operation = q.cost, q.operation
 	return asked
@@ -134,7 +134,7 @@ func (q *question) answered(d *limit.Decision, reply *remote.Reply, err error) e
 		}
 		q.fromRedis(d, reply)
 		return nil
-	case !r.limiter.outage(err):
+	case !r.limiter.leavesToPolicy(err):
 		return err
 	}
 	q.fallback(d, r.limiter.now(), err)
@@ -154,7 +154,7 @@ func (q *question) decideSettling(ctx context.Context, d *limit.Decision) error 
 
 // decideByBoth decides by Redis and by this instance's share of the limit. Both must agree (law 11).
 func (q *question) decideByBoth(ctx context.Context, s *outage.Shard, d *limit.Decision) (err error) {
-	asked := q.inOutage()
+	asked := q.request()
 	own, denial, ok := s.Reserve(&asked)
 	if !ok {
 		s.DelayDenied(ctx)
@@ -173,7 +173,7 @@ func (q *question) decideByBoth(ctx context.Context, s *outage.Shard, d *limit.D
 	case err == nil:
 		q.fromRedis(d, &x.reply)
 		d.Remaining = min(d.Remaining, own.Free)
-	case q.rule.limiter.outage(err):
+	case q.rule.limiter.leavesToPolicy(err):
 		q.fallback(d, q.rule.limiter.now(), err)
 		err = nil
 	}
@@ -183,7 +183,7 @@ func (q *question) decideByBoth(ctx context.Context, s *outage.Shard, d *limit.D
 
 // fallback decides without Redis, because asking it failed with err.
 func (q *question) fallback(d *limit.Decision, now int64, err error) {
-	asked := q.inOutage()
+	asked := q.request()
 	q.key.hold.decidedWithout(err)
 	q.shard().Without(d, &asked, now, err)
 }

@@ -33,7 +33,7 @@ func (l *Limiter) settle(ctx context.Context, s settlement) {
 	case s.used > s.units && s.isInRedis() && l.chargeLost(&s):
 		// The units beyond those held are charged like those that Redis has lost, which happens once. If the
 		// settlement charged them, and its reply were lost, nobody would know whether Redis still had the hold.
-		q := s.rule.inOutageOf(&s.key)
+		q := s.rule.requestAbout(&s.key)
 		l.shardOf(&s.key).Used(&q, s.used-s.units, false)
 		s.used = s.units
 	}
@@ -50,7 +50,7 @@ func (l *Limiter) record(s *settlement) {
 		return
 	}
 	s.recorded, s.recordedAt = true, l.now()
-	q, shard := s.rule.inOutageOf(&s.key), l.shardOf(&s.key)
+	q, shard := s.rule.requestAbout(&s.key), l.shardOf(&s.key)
 	switch {
 	case s.used > s.units:
 		shard.Used(&q, s.used-s.units, s.isInRedis()) // if not, Redis is charged later, as for all units granted without it
@@ -99,7 +99,7 @@ func (l *Limiter) send(ctx context.Context, s *settlement) bool {
 // hold was granted or its settlement was recorded: the settlement may be this instance's last use of the key. It
 // reports whether that includes the units held.
 func (l *Limiter) chargeLost(s *settlement) bool {
-	q := s.rule.inOutageOf(&s.key)
+	q := s.rule.requestAbout(&s.key)
 	if s.recorded {
 		l.shards.ChargeAgain(&q, s.recordedAt, s.recordedIn)
 	}
@@ -118,7 +118,7 @@ func (l *Limiter) unknownHold(ctx context.Context, s *settlement) {
 	if !s.unknown {
 		s.rule.counters.holds.lost.Add(1)
 	}
-	q, shard, window := s.rule.inOutageOf(&s.key), l.shardOf(&s.key), int64(s.rule.limit.Window())
+	q, shard, window := s.rule.requestAbout(&s.key), l.shardOf(&s.key), int64(s.rule.limit.Window())
 	more, now := s.used-s.units, l.now()
 	recorded := s.recorded && more > 0 // the units beyond those held are on record
 	if recorded && l.shards.ChargeAgain(&q, s.recordedAt, s.recordedIn) {

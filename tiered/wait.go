@@ -214,7 +214,7 @@ func (q *question) allowSeveral(ctx context.Context, count int64) (allowed []lim
 		q.fromRedis(&d, &reply)
 		allowed, denied = q.endSeveral(d, reply.Fitted, count)
 		return allowed, denied, nil
-	case !r.limiter.outage(err):
+	case !r.limiter.leavesToPolicy(err):
 		return nil, nil, err
 	}
 	return q.oneByOne(count, func(d *limit.Decision) error {
