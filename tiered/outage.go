@@ -109,9 +109,6 @@ func (l *Limiter) newShards() *outage.Shards {
 	return outage.New(c)
 }
 
-// shardOf returns the shard of a key.
-func (l *Limiter) shardOf(key *callKey) *outage.Shard { return l.shards.Of(key.inRedis()) }
-
 // requestAbout returns a request for a shard about a key, without a cost.
 func (r *Rule) requestAbout(key *callKey) outage.Request {
 	return outage.Request{Rule: r.inOutage, Hash: key.hash, Key: key.inRedis()}
