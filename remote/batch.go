@@ -20,7 +20,7 @@ type batch struct {
 
 	runs   []entryRun              // the same entries, in the order in which they were added
 	first  []int32                 // the first run of releases and settlements of each key
-	loads  []load                  // one per key
+	loads  []keyLoad               // one per key
 	loadOf map[entryIdentity]int32 // positions in loads; unused while there is only one, because most batches are small
 	// groups says that the batch has groups. A group's entries and other entries of the same keys then keep
 	// their order.
@@ -31,8 +31,8 @@ type batch struct {
 	spare [][]joinedHold // lists of joined holds of earlier trips, for reuse
 }
 
-// load describes what a batch carries for one key.
-type load struct {
+// keyLoad describes what a batch carries for one key.
+type keyLoad struct {
 	of   entryIdentity
 	last int32 // the last run, or noRun
 	runs int   // the number of its entries, those of groups included
@@ -185,7 +185,7 @@ func (b *batch) add(c *call, bound *bounds) outcome {
 // addsNoWork reports whether a call is a settlement that would join two or more others of its key. The log is
 // written at most twice for all of them: once for the units given back, and once for the units charged in
 // addition. The first two settlements account for that.
-func (b *batch) addsNoWork(l *load, e *Entry) bool {
+func (b *batch) addsNoWork(l *keyLoad, e *Entry) bool {
 	if l.last == noRun || !e.settlesHold() {
 		return false
 	}
@@ -195,7 +195,7 @@ func (b *batch) addsNoWork(l *load, e *Entry) bool {
 
 // joins joins a call to a run of its key, if possible. It tries the last run, which nearly always fits. If the
 // key may have further runs, it also tries the first ones.
-func (b *batch) joins(l *load, c *call, bound *bounds) bool {
+func (b *batch) joins(l *keyLoad, c *call, bound *bounds) bool {
 	tries := 1
 	if l.runs < bound.keysEntries {
 		tries = maxTries
@@ -231,7 +231,7 @@ func (b *batch) joins(l *load, c *call, bound *bounds) bool {
 }
 
 // loadFor returns what the batch carries for a key, or nil.
-func (b *batch) loadFor(who entryIdentity) *load {
+func (b *batch) loadFor(who entryIdentity) *keyLoad {
 	if len(b.loads) == 1 && b.loads[0].of == who {
 		return &b.loads[0]
 	}
@@ -241,9 +241,9 @@ func (b *batch) loadFor(who entryIdentity) *load {
 	return nil
 }
 
-func (b *batch) addLoad(who entryIdentity) *load {
+func (b *batch) addLoad(who entryIdentity) *keyLoad {
 	at := len(b.loads)
-	b.loads = append(b.loads, load{of: who, last: noRun})
+	b.loads = append(b.loads, keyLoad{of: who, last: noRun})
 	if at == 1 {
 		if b.loadOf == nil {
 			b.loadOf = make(map[entryIdentity]int32)

@@ -58,16 +58,16 @@ func TestWhoGoesAheadAfterAFailure(t *testing.T) {
 	rule := newRule(t, limit.PerHour(10), limit.GCRA())
 	small, large := waitingCall(rule, 1000*ms), waitingGroup(rule, largeGroup)
 	for _, c := range []struct {
-		calls []*call
-		sent  int
-		alone bool
+		calls  []*call
+		sent   int
+		single bool
 	}{{[]*call{small, large}, 1, true}, {[]*call{waitingCall(rule, 1000*ms)}, 1, false}, {nil, 0, false}} {
 		b.mu.Lock()
 		b.queue, b.failed, b.inFlight, b.slow, b.last = queueOf(c.calls...), true, 1, true, cargo{large: true}
 		b.mu.Unlock()
 		trip := b.load(nil, localTime())
-		if len(trip.calls) != c.sent || trip.alone != c.alone || c.alone && trip.calls[0] != large {
-			t.Errorf("of %d calls, %d are sent; one of several: %v", len(c.calls), len(trip.calls), trip.alone)
+		if len(trip.calls) != c.sent || trip.single != c.single || c.single && trip.calls[0] != large {
+			t.Errorf("of %d calls, %d are sent; one of several: %v", len(c.calls), len(trip.calls), trip.single)
 		}
 		b.mu.Lock()
 		b.remove(trip)

@@ -12,12 +12,12 @@ import (
 
 // trip carries calls to Redis and their answers back.
 type trip struct {
-	calls []*call
-	batch batch
-	cargo cargo
-	left  queue // calls that it could not carry, and that wait for the next trip
-	alone bool  // it carries one of several calls, after a failure; see load
-	takes int64 // how long it was expected to take when it was loaded
+	calls  []*call
+	batch  batch
+	cargo  cargo
+	left   queue // calls that it could not carry, and that wait for the next trip
+	single bool  // it carries one of several calls, after a failure; see load
+	takes  int64 // how long it was expected to take when it was loaded
 	flight
 }
 
@@ -74,7 +74,7 @@ func (b *Batcher) load(leader *call, now int64) *trip {
 	// answered too late, because every call would have waited for long. This is the case once a call has waited
 	// for longer than waitPart, or for so long that its trip would not end in time.
 	newestFirst := calls > 0 && now-t.calls[0].began > deadline-max(b.took.next, int64((1-waitPart)*float64(deadline)))
-	if t.alone = b.failed && calls > 1; t.alone {
+	if t.single = b.failed && calls > 1; t.single {
 		// After a failure only one call is sent: the one that came last, because it has the most time left. If
 		// Redis hangs, the other calls will not have been sent when their time is over, and so cannot have been
 		// charged.
@@ -87,7 +87,7 @@ func (b *Batcher) load(leader *call, now int64) *trip {
 		slices.Reverse(t.calls)
 	}
 	t.left = queue{calls: t.left.calls[:0], entries: taken.entries, large: taken.large}
-	carried := b.addCalls(t, t.calls[:calls], now, most, passLarge && !t.alone)
+	carried := b.addCalls(t, t.calls[:calls], now, most, passLarge && !t.single)
 	if carried == len(t.calls) {
 		return t
 	}
@@ -259,7 +259,7 @@ func (b *Batcher) tripEnded(t *trip, now, took, server int64, err error) {
 		// that come too late cost Redis almost as much as others. If many calls are turned away, there are enough
 		// others to take their place.
 		b.took.ended(now, took, wasSlow && b.slow && 2*declined >= int64(t.cargo.unmerged))
-		if !t.alone {
+		if !t.single {
 			b.room.ended(now, took, t.cargo.unmerged, t.full, b.opt.Deadline.Microseconds())
 		}
 	}

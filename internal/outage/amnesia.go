@@ -140,7 +140,7 @@ func (s *Shard) dataLost(since, clock int64) {
 	now := l.Now()
 	l.Counts.DataLosses.Add(1) // first, so that a caller that sees this shard settle finds the loss counted
 	s.settleFromNow(func(e *incident, _ bool) {
-		e.load, e.forgotten, e.clock = false, max(1, now), max(e.clock, clock)
+		e.overload, e.forgotten, e.clock = false, max(1, now), max(e.clock, clock)
 	})
 	l.DataLost(s)
 	age := "all"

@@ -72,7 +72,7 @@ func (s *Shard) Missed(err error) {
 	if !s.misses.miss(l.Now(), s.Answered(), l.Deadline) {
 		return
 	}
-	if s.settleFromNow(func(e *incident, begun bool) { e.load = e.load || begun }) {
+	if s.settleFromNow(func(e *incident, begun bool) { e.overload = e.overload || begun }) {
 		s.warn("misses", "Redis often does not answer in time; until it does, this instance also keeps to its share of the limits", "deadline", l.Deadline)
 	}
 }

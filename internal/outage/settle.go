@@ -88,7 +88,7 @@ func (s *Shard) Release(q *Request, own Reserved) {
 
 // TierSettling returns the tier of denials by this instance's share.
 func (s *Shard) TierSettling() limit.Tier {
-	if e := s.incident.Load(); e != nil && e.load {
+	if e := s.incident.Load(); e != nil && e.overload {
 		return limit.TierOverload
 	}
 	return limit.TierFallback

@@ -83,11 +83,11 @@ func (s *Shard) run() {
 // for rules that had stopped settling by then, because their windows had passed; see renew. An incident in
 // force is immutable: what happens in it replaces it by a changed copy.
 type incident struct {
-	number  uint32
-	renewed []renewal // by time; the later one of two is that of shorter windows, or it replaces the other
-	fleet   int       // number of instances before the last cut; 0 if newborn and cut off once
-	newborn bool      // the process began without Redis
-	load    bool      // Redis keeps answering, but is too slow for many decisions
+	number   uint32
+	renewed  []renewal // by time; the later one of two is that of shorter windows, or it replaces the other
+	fleet    int       // number of instances before the last cut; 0 if newborn and cut off once
+	newborn  bool      // the process began without Redis
+	overload bool      // Redis keeps answering, but is too slow for many decisions
 
 	// Times on the limiter's clock: cut is the time of the cut; back is when Redis came back, or 0 if it
 	// is not back; forgotten is when it was noticed that Redis has lost grants, or 0 if it has lost none.
@@ -157,7 +157,7 @@ func (s *Shard) lost(now int64) {
 	if !begun {
 		e.cut = s.loss(now).began
 	}
-	e.load, e.repaid, e.back = false, false, 0
+	e.overload, e.repaid, e.back = false, false, 0
 	s.incident.Store(&e)
 }
 
