@@ -11,7 +11,7 @@
 //	rule.go      Rule: a limit and its algorithm, encoded once
 //	entry.go     Entry: what the script is asked; hold.go: holds; reply.go: Reply, the answer
 //	batcher.go   Batcher: has entries decided; lead.go: group commit, and who makes a trip
-//	trip.go      a trip: loads waiting calls (call.go, queue.go), sends them, hands out the answers
+//	trip.go      a trip: load.go puts waiting calls (call.go, queue.go) on it, answers.go hands out the answers
 //	batch.go     combines the calls of a trip into entries
 //	reaper.go    ends calls and trips (trip_context.go) at their deadline
 //	room.go      how many calls may wait; distance.go: how far away Redis is; clock.go: Redis's clock
@@ -21,5 +21,5 @@
 //	held.go      keeps connections between trips; adapt.go: makes clients keep deadlines; quiet.go: makes
 //	             their connections quiet
 //	fleet.go     Fleet: the instances that share the limits, and whether Redis has lost data
-//	errors.go    what kind of failure an error is
+//	errors.go    the errors of decisions, and what kind of failure an error is
 package remote
