@@ -78,7 +78,6 @@ type Breaker struct {
 // must not call the breaker.
 func New(retryAfter time.Duration, onChange func(from, to State)) *Breaker {
 	b := &Breaker{}
-	b.needed.Store(1)
 	b.steps = gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
 		MaxRequests:  1,
 		Interval:     ratePeriod,
@@ -102,8 +101,7 @@ func (b *Breaker) readyToTrip(c gobreaker.Counts) bool {
 		return true
 	}
 	if c.ConsecutiveFailures == 1 {
-		ended := c.TotalSuccesses + c.TotalFailures
-		b.together = c.Requests - min(c.Requests, ended) // a trip may have begun too long ago to be counted in Requests
+		b.together = c.Requests - c.TotalSuccesses - c.TotalFailures // all three count trips by when they began
 	}
 	return c.ConsecutiveFailures >= max(consecutiveFailures, b.together+2) ||
 		c.Requests >= minTrips && float64(c.TotalFailures) >= failureRate*float64(c.Requests)

@@ -117,6 +117,32 @@ func TestOldFailuresAreForgotten(t *testing.T) {
 	})
 }
 
+// Trips that began before the rate period and end in it are not taken for trips in flight. Otherwise any number of
+// failures after them would count as one failure of one moment.
+func TestTripsThatTakeLongerThanTheRatePeriodDoNotKeepItClosed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := New(time.Second, nil)
+		var underWay []func(error)
+		for range consecutiveFailures + 1 {
+			done, err := b.Begin()
+			if err != nil {
+				t.Fatal(err)
+			}
+			underWay = append(underWay, done)
+		}
+		time.Sleep(2 * ratePeriod)
+		for _, done := range underWay {
+			done(nil)
+		}
+		for range consecutiveFailures {
+			trip(t, b, errLost)
+		}
+		if b.Closed() {
+			t.Errorf("%d failures in a row left it closed", consecutiveFailures)
+		}
+	})
+}
+
 func TestOnlyAProbeClosesIt(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := New(time.Second, nil)
@@ -162,6 +188,9 @@ func TestATripThatIsHeldUpIsNoProbe(t *testing.T) {
 		b.ForceOpen(errLost)
 		probe()
 		b.ForceOpen(errLost)
+		if _, err := b.begin(); !errors.Is(err, ErrOpen) {
+			t.Fatalf("a trip that was held up only until it was open: %v", err)
+		}
 		probe() // the first of the two probes needed after a relapse
 		time.Sleep(time.Second + 1)
 		if _, err := b.begin(); !errors.Is(err, ErrOpen) || b.State() != Open {

@@ -44,3 +44,19 @@ func TestGroups(t *testing.T) {
 		t.Errorf("after both were forgotten: %+v", debts)
 	}
 }
+
+// Law 3: a loss of data that is recorded while a key's units are put into the journal is of a later generation than the
+// key then has. It counts at the key's next use, and not before, too: otherwise it would charge the key twice.
+func TestLaw3ALaterLossDoesNotCountYet(t *testing.T) {
+	l := New[string](1000)
+	before := l.Generation()
+	l.Forgotten(all, noon)
+	after := l.Generation()
+	l.Forgotten(all, noon-second)
+	if since, forgotten := l.groups.forgottenSince(0, before, before); forgotten {
+		t.Errorf("lost since %d before any loss", since)
+	}
+	if since, forgotten := l.groups.forgottenSince(0, before, after); !forgotten || since != noon {
+		t.Errorf("after the first loss: lost since %d, %v; want %d", since, forgotten, noon)
+	}
+}

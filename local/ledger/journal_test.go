@@ -162,6 +162,33 @@ func TestLaw11LostUnitsAreChargedAgainOnRequest(t *testing.T) {
 	}
 }
 
+// Law 11: units that were granted in the sub-window in which the loss began may be lost, and are charged again.
+func TestLaw11UnitsOfTheSubWindowOfALossAreChargedAgain(t *testing.T) {
+	l := New[string](1000)
+	a := &Account[string]{Hash: 7, Window: 160 * time.Second, Quota: 1000, Owner: "rule", Key: "key"}
+	l.Learn(a, noon, Known{Granted: 10})
+	before := l.Generation()
+	l.Forgotten(all, noon+second)
+	if !l.ChargeAgain(a, noon, before) {
+		t.Error("not charged again")
+	}
+}
+
+// Law 3: units that are counted with less precision are charged again once: what the newest sub-window has below that
+// precision is not counted in other sub-windows as well.
+func TestLaw3LargeLostUnitsAreChargedAgainOnce(t *testing.T) {
+	const granted = 2*maxStored + 1 // is counted as a multiple of 4, and a rest
+	l := New[string](1000)
+	a := &Account[string]{Hash: 7, Window: 160 * time.Second, Quota: 1 << 30, Owner: "rule", Key: "key"}
+	l.Learn(a, noon, Known{Granted: granted})
+	before := l.Generation()
+	l.Forgotten(all, math.MinInt64)
+	l.ChargeAgain(a, noon, before)
+	if units, _ := l.Waiting(); units != granted {
+		t.Errorf("%d units wait, want %d", units, granted)
+	}
+}
+
 // Law 11: a key to which Redis grants something does not evict a key whose units are still to be charged there, as
 // long as the set has other keys. Otherwise a rule would have to settle for a window.
 func TestLaw11UnchargedRecordsAreNotEvictedForChargedOnes(t *testing.T) {
