@@ -83,9 +83,6 @@ func (m *memory) remembers(h remote.Heard, sent, answered int64, forget func(sin
 // cannot have expired yet. If Redis has none of this instance's heartbeats, the replica that has taken
 // over was cut off before this instance began.
 func (m *memory) misses(h remote.Heard) bool {
-	if len(m.heartbeats) == 0 {
-		return false
-	}
 	newest := m.heartbeats[len(m.heartbeats)-1]
 	if h.Survived < 0 {
 		return time.Duration(h.Clock-newest.clock)*time.Microsecond < remote.HeartbeatLife(newest.sequence)

@@ -189,6 +189,20 @@ func TestMemoryOfCharges(t *testing.T) {
 	}
 }
 
+// Charges are sent beside heartbeats, and Redis may get them in another order than that of the answers. So a replica
+// that has a heartbeat may lack charges that were answered before it.
+func TestMemoryOfChargesBesideTheHeartbeatThatSurvived(t *testing.T) {
+	var m memory
+	forget := func(int64) {}
+	m.remembers(remote.Heard{Generation: "a", Sequence: 1, Survived: -1}, 100, 100, forget)
+	m.charged(50, 0)
+	m.remembers(remote.Heard{Generation: "a", Sequence: 2, Survived: 1}, 200, 200, forget)
+	m.remembers(remote.Heard{Generation: "a", Sequence: 3, Survived: 2}, 300, 300, forget)
+	if _, since := m.remembers(remote.Heard{Generation: "a", Sequence: 4, Survived: 2}, 400, 400, forget); since != 50 {
+		t.Errorf("lost since %d, want 50", since)
+	}
+}
+
 // While a rule settles, a Peek asks whether its units fit into this instance's share, and reserves none.
 func TestPeekReservesNothing(t *testing.T) {
 	l := newShards(t, 1)

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/tierlimit/tierlimit/internal/redistest"
@@ -744,4 +745,29 @@ func TestLaw11ChargesThatAreAnsweredAfterAFailover(t *testing.T) {
 	if len(m.charged) != 2 || m.units() != 14 || m.charged[0].Sequence != m.charged[1].Sequence {
 		t.Errorf("charged %+v, want 7 units twice under one sequence", m.charged)
 	}
+}
+
+// While Redis is lost, nothing is charged, and what is owed stays in the journal.
+func TestNothingIsChargedWhileRedisIsLost(t *testing.T) {
+	l := newShards(t, 1)
+	s, m := l.first, l.masters[0]
+	without(s, request(newRule(t, "r", limit.PerHour(100), limit.SlidingLog()), "k", 7), l.Now(), errLost)
+	s.Breaker.ForceOpen(errLost)
+	if pause := s.chargeSome(); pause != 0 || len(m.charged) != 0 || l.Uncharged() != 7 {
+		t.Errorf("pause %v, charged %+v, and %d units are left", pause, m.charged, l.Uncharged())
+	}
+}
+
+// Law 7: charging takes a bounded part of the time, however slow Redis is.
+func TestChargingPausesInProportion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const took = 30 * time.Millisecond // of the test's clock, not of a real one
+		l := newShards(t, 1)
+		s, m := l.first, l.masters[0]
+		without(s, request(newRule(t, "r", limit.PerHour(100), limit.SlidingLog()), "k", 7), l.Now(), errLost)
+		m.after = func() { time.Sleep(took) }
+		if pause := s.chargeSome(); pause != chargePauses*took {
+			t.Errorf("a pause of %v after a batch that took %v", pause, took)
+		}
+	})
 }

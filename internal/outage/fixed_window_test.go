@@ -112,3 +112,28 @@ func TestLaw11AFixedWindowBeginsTwice(t *testing.T) {
 		t.Error("it settles after the end of the window by the new clock")
 	}
 }
+
+// Law 11: if data are lost again on the server whose clock is behind, what was granted before the first loss still
+// counts until the window by the first clock is over by the new one.
+func TestLaw11AFixedWindowBeginsTwiceThroughTwoLosses(t *testing.T) {
+	const behind = 20 * time.Minute
+	l := newShards(t, 1)
+	s, m := l.first, l.masters[0]
+	r := newRule(t, "r", limit.PerDay(100), limit.FixedWindow())
+	start := time.Date(2026, 3, 2, 0, 0, 0, 0, time.UTC)
+	began := l.Now()
+	heartbeatAt := func(after, clockBehind time.Duration) { // the start of the day by the old clock
+		l.now.Store(began + int64(after))
+		m.heard.Clock = start.Add(after - clockBehind).UnixMicro()
+		l.heartbeat(t, s)
+	}
+	heartbeatAt(time.Minute, 0)
+	s.Learned(request(r, "k", 100), &remote.Reply{Granted: 100})
+	m.heard.Generation = "second"
+	heartbeatAt(5*time.Minute, behind)
+	m.heard.Generation = "third"
+	heartbeatAt(10*time.Minute, behind)
+	if heartbeatAt(behind+time.Hour, behind); !s.Settling(r) {
+		t.Error("it does not settle in the window that had begun by the first clock")
+	}
+}
