@@ -771,3 +771,35 @@ func TestChargingPausesInProportion(t *testing.T) {
 		}
 	})
 }
+
+// Law 3: an unanswered charge of units that Redis has lost since then is not repeated, because their keys' next uses
+// charge them again. Until then, nothing is owed.
+func TestLaw3UnansweredChargesThatAreLostAreNotRepeated(t *testing.T) {
+	l := newShards(t, 1)
+	s, m := l.first, l.masters[0]
+	l.heartbeat(t, s)
+	without(s, request(newRule(t, "r", limit.PerHour(100), limit.SlidingLog()), "k", 7), l.Now(), errLost)
+	m.err = remote.ErrNoAnswer
+	s.chargeSome()
+	m.err = nil
+	if !s.Owes() {
+		t.Fatal("an unanswered charge is not owed")
+	}
+	m.heard.Generation = "another"
+	l.heartbeat(t, s)
+	if batch := s.nextCharges(l.Now()); len(batch) != 0 || s.Owes() {
+		t.Errorf("repeated: %+v, owes %v", batch, s.Owes())
+	}
+}
+
+// A key that Redis has and cannot read is not charged again and again. It would hold up the end of the
+// incident for all instances.
+func TestUnreadableKeysAreNotChargedAgain(t *testing.T) {
+	l := newShards(t, 1)
+	s, m := l.first, l.masters[0]
+	without(s, request(newRule(t, "r", limit.PerHour(100), limit.SlidingLog()), "k", 7), l.Now(), errLost)
+	m.refused = map[string]error{"k": remote.ErrUnreadable}
+	if s.chargeSome(); m.turned["k"] != 1 || s.Owes() {
+		t.Errorf("turned away %d times, still owed: %v", m.turned["k"], s.Owes())
+	}
+}

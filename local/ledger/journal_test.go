@@ -174,6 +174,43 @@ func TestLaw11UnitsOfTheSubWindowOfALossAreChargedAgain(t *testing.T) {
 	}
 }
 
+// Law 11: a debt that comes back after its record was evicted is lost, also if other keys of the set have debts.
+func TestLaw11DebtsOfEvictedRecordsAreLost(t *testing.T) {
+	l := New[string](1) // a single set
+	rule := l.RuleNumber("r")
+	account := func(i int) *Account[string] {
+		return &Account[string]{Hash: uint64(i), Window: time.Minute, Quota: 100, Key: fmt.Sprint(i), Rule: rule}
+	}
+	l.Take(account(1), outage, noon, 1)
+	debts := l.Uncharged(all, 64, noon)
+	for i := range ledgerWays {
+		l.Take(account(2+i), outage, noon, 50)
+	}
+	if len(debts) != 1 || l.Lost(all, noon) != nil {
+		t.Fatalf("taken out: %+v, lost: %+v", debts, l.Lost(all, noon))
+	}
+	l.PutBack(debts[0])
+	if lost := l.Lost(all, noon); len(lost) != 1 || lost[0].Rule != "r" {
+		t.Errorf("lost: %+v", lost)
+	}
+}
+
+// Law 7: an instance can grant more units in a sub-window than a count can hold. As many as it can hold are charged,
+// and then nothing is left in the journal.
+func TestLaw7MoreUnitsThanACountHolds(t *testing.T) {
+	l := New[string](1000)
+	a := &Account[string]{Hash: 7, Window: 160 * time.Second, Quota: 1 << 40, Owner: "rule", Key: "key"}
+	for range 3 {
+		l.Add(a, Outage{}, noon, math.MaxUint32-1)
+	}
+	if debts := l.Uncharged(all, 64, noon); debtUnits(debts) != math.MaxUint32 {
+		t.Errorf("charged: %+v", debts)
+	}
+	if units, keys := l.Waiting(); units != 0 || keys != 0 {
+		t.Errorf("%d units of %d keys are left", units, keys)
+	}
+}
+
 // Law 3: units that are counted with less precision are charged again once: what the newest sub-window has below that
 // precision is not counted in other sub-windows as well.
 func TestLaw3LargeLostUnitsAreChargedAgainOnce(t *testing.T) {

@@ -87,6 +87,23 @@ func TestArrearsAreOfNewAndSimilarKeys(t *testing.T) {
 	}
 }
 
+// Keys that used up their whole share make way for others. Each key that comes new still has a unit, and no more.
+func TestArrearsOfAWholeShareLeaveOneUnit(t *testing.T) {
+	const quota = 100
+	o := Outage{Number: 1, Cut: noon, Fleet: 1}
+	l := New[string](1)
+	for i := range 10 * ledgerWays {
+		a := &Account[string]{Hash: uint64(i), Window: time.Minute, Quota: quota, Key: fmt.Sprint(i)}
+		want := int64(1)
+		if i <= ledgerWays { // the next one is the first that finds a record missing
+			want = quota
+		}
+		if g := l.TakeUpTo(a, o, noon, quota); g.Granted != want || g.Free != 0 {
+			t.Fatalf("key %d: %+v, want %d granted", i, g, want)
+		}
+	}
+}
+
 // At any time, arrears are at least the units that any of the evicted records has in its window then. They are at
 // most the units of a record that is in its window, or was until not long before.
 func TestArrearsCoverEvictedRecords(t *testing.T) {
