@@ -49,8 +49,16 @@ func TestLaw11ForgottenGrantsAreChargedAgain(t *testing.T) {
 		t.Fatalf("%+v, %+v", own, d)
 	}
 	s.Release(request(r, "k", 20), own)
-	if _, d, ok := s.Reserve(request(r, "k", 21)); ok || d.Allowed || d.Tier != limit.TierFallback || d.RetryAfter == 0 {
+	if _, d, ok := s.Reserve(request(r, "k", 21)); ok || d.Allowed || d.Tier != limit.TierFallback || d.RetryAfter == 0 || d.ResetAfter != time.Hour {
 		t.Errorf("above the limit: %+v", d)
+	}
+	if own, d, ok = s.Reserve(request(r, "k", 20)); !ok {
+		t.Errorf("the units that were released are not free: %+v", d)
+	}
+	s.Release(request(r, "k", 20), own)
+	alone := *r
+	if alone.Policy = Allow; s.Settling(&alone) {
+		t.Error("a rule settles whose policy is to let everything through")
 	}
 	for s.Owes() {
 		s.chargeSome()

@@ -137,3 +137,38 @@ func TestLaw11AFixedWindowBeginsTwiceThroughTwoLosses(t *testing.T) {
 		t.Error("it does not settle in the window that had begun by the first clock")
 	}
 }
+
+// Law 11: without a loss of data, too, a rule with fixed windows settles until the window is over on Redis's clock in
+// which Redis came back, and at least until instances that are not back no longer count as members. While Redis is
+// lost, the rule's shares stay fixed.
+func TestLaw11FixedWindowsSettleAfterAnOutage(t *testing.T) {
+	for back, until := range map[time.Duration]time.Duration{ // before the end of the day
+		time.Hour:    0,
+		FleetTTL / 2: -FleetTTL / 2,
+	} {
+		l := newShards(t, 1)
+		s, m := l.first, l.masters[0]
+		r := newRule(t, "r", limit.PerDay(100), limit.FixedWindow())
+		end := time.Date(2026, 3, 2, 0, 0, 0, 0, time.UTC)
+		at := func(before time.Duration) {
+			l.now.Store(int64(1000*time.Hour - before))
+			m.heard.Clock = end.Add(-before).UnixMicro()
+		}
+		at(3 * time.Hour)
+		m.heard.Size = 2
+		l.heartbeat(t, s)
+		s.Breaker.ForceOpen(errLost)
+		if l.now.Add(int64(2 * FleetTTL)); !s.Settling(r) || s.outageOf(r).Number == 0 {
+			t.Error("its shares are not fixed in the outage")
+		}
+		at(back)
+		m.heard.Unsettled = 1 // another instance owes units
+		l.closeBreaker(t, s)
+		for _, left := range []time.Duration{time.Second, -time.Second} {
+			at(until + left)
+			if l.heartbeat(t, s); s.Settling(r) != (left > 0) {
+				t.Errorf("Redis came back %v before the end: %v before it, the rule settles: %v", back, until+left, left <= 0)
+			}
+		}
+	}
+}
