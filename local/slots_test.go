@@ -561,6 +561,36 @@ func TestLaw13SlotsInUseAreRenewedOnlyWithTheirRecord(t *testing.T) {
 	}
 }
 
+// Law 13: if a renewal shows that Redis counts more units than the process holds, Redis is told how many these are.
+// Otherwise the rest would leak for as long as the process holds any. While an entry is in flight, or was since the
+// renewal was sent, Redis may count its units, and is not corrected.
+func TestLaw13UnitsThatRedisCountsInExcessAreCorrected(t *testing.T) {
+	for _, test := range []struct {
+		inFlight, ends bool // an entry is in flight when the renewal is sent; it ends before the answer
+		corrected      bool
+	}{{false, false, true}, {true, false, false}, {true, true, false}} {
+		table := NewSlots[string](func() {})
+		var slot Slot[string]
+		holdSlots(table, slotsNow, slotsNow+int64(fleetTTL), 1, &slot)
+		var entry *Held[string]
+		if test.inFlight {
+			entry, _ = table.Enter(theKey, "owner", fleetTTL)
+		}
+		renewal := table.Statements(slotsNow, true, everyKey)
+		if test.ends {
+			entry.Unchanged(slotsNow, 1)
+		}
+		renewal[0].Answered(slotsNow, slotsNow+int64(fleetTTL), 2, 1)
+		if test.inFlight && !test.ends {
+			entry.Unchanged(slotsNow, 1)
+		}
+		all := table.Statements(slotsNow, false, everyKey)
+		if corrected := len(all) == 1 && all[0].Absolute && all[0].Units == 1; corrected != test.corrected {
+			t.Errorf("%+v: Redis is told %+v", test, all)
+		}
+	}
+}
+
 // Law 11: slots that were granted without Redis are reported to it as soon as it can be reached.
 func TestLaw11SlotsGrantedAloneAreReported(t *testing.T) {
 	woken := 0

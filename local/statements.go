@@ -26,7 +26,6 @@ type Statement[O any] struct {
 	Units    int64
 	Absolute bool
 	changes  uint64
-	quiet    bool // no entry was in flight when the statement was made
 }
 
 // Statements returns the statements that are due now. For keys in doubt, it returns the number of units
@@ -44,7 +43,7 @@ func (t *Slots[O]) Statements(now int64, renew bool, reachable func(HeldKey) boo
 		if due && reachable(h.HeldKey) {
 			h.statementInFlight = h.doubt
 			h.least = h.units
-			all = append(all, Statement[O]{h, h.owner, h.ttl, h.units, h.doubt, h.changes, h.inFlight == 0})
+			all = append(all, Statement[O]{h, h.owner, h.ttl, h.units, h.doubt, h.changes})
 		}
 		h.clean(now)
 	}
@@ -61,7 +60,7 @@ func (s *Statement[O]) Answered(now, till, known, free int64) {
 	if !s.Absolute {
 		// While entries are in flight, Redis may know of more units than this process. It never knows of fewer than
 		// those that were held all the time.
-		same := s.quiet && h.inFlight == 0 && h.changes == s.changes
+		same := h.inFlight == 0 && h.changes == s.changes // so none was in flight when the statement was made, either
 		missing := known < h.least || same && known != h.units
 		if missing {
 			h.doubts(now)

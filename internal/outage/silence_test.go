@@ -196,4 +196,6 @@ func TestLaw11TheFleetOfALaterLossCounts(t *testing.T) {
 	check("back again before the others", 8)
 	loseAgain(FleetTTL, 3)
 	check("five have left", 3)
+	loseAgain(time.Second, 5)
+	check("two more have joined", 5)
 }
