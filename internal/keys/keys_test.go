@@ -116,3 +116,18 @@ func TestAddress(t *testing.T) {
 		t.Errorf("Address of no address = %q", got)
 	}
 }
+
+// Processes of two releases share limits during a deployment, so a request has the same key in all releases.
+func TestKeysDoNotChangeBetweenReleases(t *testing.T) {
+	for _, c := range []struct{ key, want string }{
+		{Join("user", "", "GET /items/{id}"), "4:user0:15:GET /items/{id}"},
+		{Alternative(1, "192.0.2.7"), "1:192.0.2.7"},
+		{OrNone(""), "\x00"},
+		{OrNone("\x00a"), "\x00\x00a"},
+		{OrNone(strings.Repeat("x", limit.MaxKey)), "\x00long"},
+	} {
+		if c.key != c.want {
+			t.Errorf("the key is %q, must be %q", c.key, c.want)
+		}
+	}
+}

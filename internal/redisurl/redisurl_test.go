@@ -29,6 +29,12 @@ func TestParse(t *testing.T) {
 		"redis://a?pool_size=2147483647":                                  {shown: "redis://a:6379/0", addrs: []string{"a:6379"}, pool: 2147483647},
 		"redis://a:65535":                                                 {shown: "redis://a:65535/0", addrs: []string{"a:65535"}},
 		"unix:///run/s@1.sock":                                            {shown: "unix:///run/s@1.sock/0", addrs: []string{"/run/s@1.sock"}},
+		// A colon in a socket's path is no port.
+		"unix:///run/redis:0": {shown: "unix:///run/redis:0/0", addrs: []string{"/run/redis:0"}},
+		// The resolver knows the ports of services by name.
+		"redis://a:1?addr=b:redis": {shown: "redis://a:1,b:redis/0", addrs: []string{"a:1", "b:redis"}, cluster: true},
+		// go-redis takes a negative number of idle connections for no bound.
+		"redis://a:1?max_idle_conns=-1": {shown: "redis://a:1/0", addrs: []string{"a:1"}},
 	} {
 		o, shown, err := Parse(text)
 		if err != nil || shown != want.shown {
