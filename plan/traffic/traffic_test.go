@@ -39,3 +39,21 @@ func TestNoRequests(t *testing.T) {
 		}
 	}
 }
+
+// A fixed window grants its limit again when the next window begins, and the exact log does not. The result is the same
+// when it is asked for again.
+func TestThePartThatIsDecidedWrongly(t *testing.T) {
+	var requests []traffic.Request
+	for _, second := range []int64{30, 58, 59, 61, 62, 119} { // of these, the log grants the first two, and the last
+		requests = append(requests, traffic.Request{At: time.Unix(second, 0), Key: "k"})
+	}
+	log := traffic.New(requests)
+	two := limit.PerMinute(2)
+	for range 2 {
+		for algorithm, want := range map[limit.Algorithm]float64{limit.SlidingLog(): 0, limit.FixedWindow(): 0.5} {
+			if part, err := log.Wrong(plan.Candidate{Limit: two, Algorithm: algorithm}); part != want || err != nil {
+				t.Errorf("%v: %v, %v, want %v", algorithm, part, err, want)
+			}
+		}
+	}
+}
