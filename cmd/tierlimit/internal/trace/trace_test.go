@@ -145,3 +145,18 @@ func TestBuiltInDay(t *testing.T) {
 		t.Error("loaded twice, the traces differ")
 	}
 }
+
+// A request keeps its key and its cost when the requests are sorted by time.
+func TestCostsStayWithTheirRequests(t *testing.T) {
+	of := []Event{{At: 30, Key: "a", Cost: 1}, {At: 10, Key: "b", Cost: 7}, {At: 20, Key: "a", Cost: 5}, {At: 10, Key: "c", Cost: 1}}
+	trace := Of(of...)
+	if got, want := events(trace), []Event{of[1], of[3], of[2], of[0]}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	if trace.OneEach() || trace.Keys() != 3 {
+		t.Error(trace.OneEach(), trace.Keys())
+	}
+	if ones := Of(of[0], of[3]); !ones.OneEach() || ones.CostOf(1) != 1 {
+		t.Error(ones.OneEach(), ones.CostOf(1))
+	}
+}
