@@ -659,3 +659,76 @@ func TestDenialsAfterAnOutageAreNoOutage(t *testing.T) {
 		t.Errorf("above the limit: %v, %v", code, l.State())
 	}
 }
+
+// All names under which gRPC can deliver metadata are accepted, also those of HTTP/2 itself.
+func TestNamesOfMetadata(t *testing.T) {
+	for _, name := range []string{"x-api-key", "X-Api-Key", "tenant_2", "a.b", ":authority", "z", "Z", "0", "9"} {
+		key := Metadata(name)
+		if key == nil {
+			t.Errorf("%q is refused", name)
+			continue
+		}
+		ctx := metadata.NewIncomingContext(t.Context(), metadata.MD{strings.ToLower(name): {"first", "second"}})
+		if got := key(ctx, "/a/b"); got != "first" {
+			t.Errorf("%q: the key is %q", name, got)
+		}
+	}
+	for _, name := range []string{":", "a:b", "a/b", "a{", "a[", "a@", "a`"} {
+		if Metadata(name) != nil {
+			t.Errorf("%q is accepted", name)
+		}
+	}
+}
+
+// A limit on a dry run neither denies calls nor hides the denial of another limit, in whatever order they are stated.
+func TestDryRunsDenyNothing(t *testing.T) {
+	l := newLimiter(t)
+	dry := newRule(t, l, "dry", limit.PerHour(1), tiered.DryRun())
+	real := newRule(t, l, "real", limit.PerHour(3))
+	client, s := serve(t, newServer(t, l, Limit(dry, Everyone), Limit(real, Everyone)))
+	for range 3 {
+		if _, err := client.EmptyCall(t.Context(), &pb.Empty{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	_, err := client.EmptyCall(t.Context(), &pb.Empty{})
+	if code, _, violated := details(err); code != codes.ResourceExhausted || !slices.Equal(violated, []string{"real"}) {
+		t.Errorf("%v, violated %v", err, violated)
+	}
+	if s.calls.Load() != 3 {
+		t.Errorf("%d calls reached the service", s.calls.Load())
+	}
+}
+
+// A call without the first key gets the second, and not an empty one that it would share with others.
+func TestFirstOfSkipsMissingKeys(t *testing.T) {
+	key := FirstOf(Metadata("tenant"), Method)
+	named := metadata.NewIncomingContext(t.Context(), metadata.MD{"tenant": {"a"}})
+	if got := key(named, "/a/b"); got != "0:a" {
+		t.Errorf("with a tenant: %q", got)
+	}
+	if got := key(t.Context(), "/a/b"); got != "1:/a/b" {
+		t.Errorf("without a tenant: %q", got)
+	}
+	if got := FirstOf(Metadata("tenant"))(t.Context(), "/a/b"); got != "" {
+		t.Errorf("without any key: %q", got)
+	}
+}
+
+// Messages are charged also if a limit that is not PerMessage is stated after the one that is.
+func TestMessagesAreChargedWhateverTheOrderOfLimits(t *testing.T) {
+	l := newLimiter(t)
+	rule := newRule(t, l, "messages", limit.PerHour(3))
+	server := newServer(t, l, Limit(rule, Everyone, PerMessage()), Limit(newRule(t, l, "streams", limit.PerHour(9)), Everyone))
+	err := server.Stream(nil, &messages{ctx: t.Context(), left: 3}, &grpc.StreamServerInfo{FullMethod: "/a/b"}, func(_ any, stream grpc.ServerStream) error {
+		for i := range 2 { // after the opening
+			if err := stream.RecvMsg(&pb.SimpleRequest{}); err != nil {
+				t.Errorf("message %d: %v", i, err)
+			}
+		}
+		return stream.RecvMsg(&pb.SimpleRequest{})
+	})
+	if code, _, violated := details(err); code != codes.ResourceExhausted || !slices.Equal(violated, []string{"messages"}) {
+		t.Errorf("%v, violated %v", err, violated)
+	}
+}

@@ -75,6 +75,8 @@ func TestClientBehindProxies(t *testing.T) {
 		"Unix socket, no header":            {xff, "@", nil, "invalid IP"},
 		"Forwarded":                         {fwd, "10.0.0.1:1", []string{"for=1.1.1.1, for=203.0.113.9;proto=https;by=10.0.0.1"}, "203.0.113.9"},
 		"Forwarded, no spaces":              {fwd, "10.0.0.1:1", []string{"for=1.1.1.1,for=203.0.113.9,for=10.0.0.2"}, "203.0.113.9"},
+		"Forwarded, space before a value":   {fwd, "10.0.0.1:1", []string{"for= 1.1.1.1"}, "10.0.0.1"},
+		"Forwarded, quotes never closed":    {fwd, "10.0.0.1:1", []string{`for="1.1.1.1`}, "10.0.0.1"},
 		"Forwarded, quoted":                 {fwd, "10.0.0.1:1", []string{`For="[2001:db8::9]:4711"`}, "2001:db8::9"},
 		"Forwarded, quoted comma":           {fwd, "10.0.0.1:1", []string{`for=203.0.113.9;ext="a, for=1.1.1.1", for=10.0.0.2`}, "203.0.113.9"},
 		"Forwarded, escapes":                {fwd, "10.0.0.1:1", []string{`for=203.0.113.9;ext="a\", \\", for="10.0.0\.2"`}, "203.0.113.9"},
