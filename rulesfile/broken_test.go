@@ -53,6 +53,8 @@ var broken = map[string]string{
 	"remember-text.yaml":         `:4:15: remember is "5", must be a duration like 200ms, or 0`,
 	"rules-has-none.yaml":        `:1:1: rules contains no rule`,
 	"rule-is-text.yaml":          `:2:11: rule "search" is "60/1m", must be a mapping (NAME: VALUE)`,
+	"plan-number.yaml":           `:5:12: tierlimit: invalid limit: "600" has no "/": write it as QUOTA/WINDOW, like 10/1m`,
+	"rule-name-with-outage.yaml": `:2:3: tierlimit: invalid rule: name "per user", must be 1 to 64 letters, digits, _, -, . or /`,
 	"rule-name.yaml":             `:2:3: tierlimit: invalid rule: name "search items", must be 1 to 64 letters, digits, _, -, . or /`,
 	"rules-is-a-list.yaml":       `:2:3: rules is a list, must be a mapping (NAME: VALUE)`,
 	"unsettled.yaml":             `:4:16: unsettled is "refund", must be keep or give_back`,

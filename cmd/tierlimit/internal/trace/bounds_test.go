@@ -117,3 +117,57 @@ func (s *steady) Read(p []byte) (int, error) {
 	s.rest = s.rest[:copy(s.rest, s.rest[n:])]
 	return n, nil
 }
+
+// Requests of keys that are known already do not exceed the bound of keys.
+func TestKnownKeysNeedNoRoom(t *testing.T) {
+	text := line("a", "22:13:20", "/") + line("b", "22:13:21", "/") + line("a", "22:13:22", "/") + line("b", "22:13:23", "/")
+	reader, err := accesslog.NewReader(strings.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	trace, err := Load(reader, accesslog.KeyHost, accesslog.CostRequests, Bounds{Requests: 4, Keys: 2})
+	if err != nil || trace.Len() != 4 || trace.Keys() != 2 {
+		t.Errorf("%v, %d requests of %d keys", err, trace.Len(), trace.Keys())
+	}
+}
+
+// Requests without a user are counted, and share a key.
+func TestUnnamedRequestsAreCounted(t *testing.T) {
+	text := line("a", "22:13:20", "/") + strings.Replace(line("b", "22:13:21", "/"), "- -", "- eve", 1) + line("c", "22:13:22", "/")
+	trace, err := load(t, strings.NewReader(text), accesslog.KeyUser)
+	if err != nil || trace.Unnamed != 2 || trace.Keys() != 2 {
+		t.Errorf("%v, %d of %d keys are unnamed", err, trace.Unnamed, trace.Keys())
+	}
+	if trace, err := load(t, strings.NewReader(text), accesslog.KeyHost); err != nil || trace.Unnamed != 0 {
+		t.Errorf("%v, %d hosts are unnamed", err, trace.Unnamed)
+	}
+}
+
+// percentReader stores the percentage of garbage that is in force while the log is read.
+type percentReader struct {
+	io.Reader
+	percent int
+}
+
+func (r *percentReader) Read(p []byte) (int, error) {
+	r.percent = debug.SetGCPercent(100)
+	debug.SetGCPercent(r.percent)
+	return r.Reader.Read(p)
+}
+
+// Reading collects garbage more often, unless the user wants that even more, and the user's setting comes back.
+func TestGarbageIsCollectedMoreOftenWhileReading(t *testing.T) {
+	usual := debug.SetGCPercent(100)
+	defer debug.SetGCPercent(usual)
+	for _, c := range []struct{ set, reading int }{{100, garbagePercent}, {garbagePercent - 1, garbagePercent - 1}, {-1, garbagePercent}} {
+		debug.SetGCPercent(c.set)
+		// The log is longer than what is read ahead to recognize its format.
+		r := &percentReader{Reader: strings.NewReader(strings.Repeat(line("a", "22:13:20", "/"), 10_000))}
+		if _, err := load(t, r, accesslog.KeyHost); err != nil {
+			t.Fatal(err)
+		}
+		if after := debug.SetGCPercent(100); r.percent != c.reading || after != c.set {
+			t.Errorf("set to %d: %d while reading, %d afterwards", c.set, r.percent, after)
+		}
+	}
+}
