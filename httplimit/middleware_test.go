@@ -209,7 +209,7 @@ func TestKeys(t *testing.T) {
 // own.
 func TestPatternsAreTheMuxs(t *testing.T) {
 	mux := http.NewServeMux()
-	for _, pattern := range []string{"/users/{id}/", "/pages/{name}", "/pages/{name}/", "/files/", "/files/{$}", "GET /items/{id}"} {
+	for _, pattern := range []string{"/users/{id}/", "/pages/{name}", "/pages/{name}/", "/files/", "/files/{$}", "GET /items/{id}", "/about", "/about/"} {
 		mux.Handle(pattern, done)
 	}
 	outer := http.NewServeMux()
@@ -229,6 +229,8 @@ func TestPatternsAreTheMuxs(t *testing.T) {
 		{"GET", "/pages/7", "/pages/{name}", "/pages/{name}"},
 		{"GET", "/files/7", "/files/", "/files/"},
 		{"GET", "/items/7", "GET /items/{id}", "GET /items/{id}"},
+		{"GET", "/about", "/about", "/about"}, // the same path with a slash has another pattern
+		{"GET", "/about/", "/about/", "/about/"},
 		{"GET", "/unknown", "", "/v1/"},
 	} {
 		if got := Pattern(mux)(httptest.NewRequest(c.method, c.path, nil)); got != c.want {
