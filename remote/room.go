@@ -20,8 +20,8 @@ type room struct {
 	full  int64   // local time at which the last full trip ended
 
 	// The rest may be used without the lock.
-	turnedAway atomic.Int64 // local time, advanced by each call turned away, see mayTurnAway
-	declined   atomic.Int64 // calls turned away since the last trip ended
+	turnAwayAt atomic.Int64 // local time, advanced by each call turned away; see mayTurnAway
+	turnedAway atomic.Int64 // calls turned away since the last trip ended
 	noneUntil  atomic.Int64 // local time until which TurnsAway assumes that there is no room
 }
 
@@ -48,13 +48,13 @@ const (
 // thousand of them, trips would take a hundred times as long.
 func (r *room) mayTurnAway(now int64) bool {
 	for {
-		before := r.turnedAway.Load()
+		before := r.turnAwayAt.Load()
 		last := max(before, now-turnAwayEvery*turnAwayAtOnce)
 		if last >= now {
 			return false
 		}
-		if r.turnedAway.CompareAndSwap(before, last+turnAwayEvery) {
-			r.declined.Add(1)
+		if r.turnAwayAt.CompareAndSwap(before, last+turnAwayEvery) {
+			r.turnedAway.Add(1)
 			return true
 		}
 	}

@@ -98,7 +98,7 @@ func (b *Batcher) tripEnded(t *trip, now, took, server int64, err error) {
 	b.mu.Lock()
 	b.last = t.cargo
 	b.failed = err != nil
-	wasSlow, declined := b.slow, b.room.declined.Swap(0)
+	wasSlow, turnedAway := b.slow, b.room.turnedAway.Swap(0)
 	b.slow = b.failed || server > b.slowFrom()
 	if err == nil {
 		b.distance.answered(now, server)
@@ -106,7 +106,7 @@ func (b *Batcher) tripEnded(t *trip, now, took, server int64, err error) {
 		// Trips of many processes queue up in front of a slow Redis, and how long one waits there varies. Entries
 		// that come too late cost Redis almost as much as others. If many calls are turned away, there are enough
 		// others to take their place.
-		b.took.ended(now, took, wasSlow && b.slow && 2*declined >= int64(t.cargo.unmerged))
+		b.took.ended(now, took, wasSlow && b.slow && 2*turnedAway >= int64(t.cargo.unmerged))
 		if !t.single {
 			b.room.ended(now, took, t.cargo.unmerged, t.full, b.opt.Deadline.Microseconds())
 		}

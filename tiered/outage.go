@@ -78,7 +78,7 @@ func (l *Limiter) newShards() *outage.Shards {
 		Hint:            func(err error) string { return tlsHint(l.client, err) },
 		Explain:         l.explain,
 		Joined:          l.joined,
-		Heartbeat:       l.script.ReturnIdleConnections,
+		BeforeHeartbeat: l.script.ReturnIdleConnections,
 		HeartbeatFailed: l.metrics.failedToAsk,
 		Changed:         l.config.onStateChange,
 		BreakerChanged:  l.slots.wake.Send,

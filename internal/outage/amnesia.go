@@ -20,10 +20,10 @@ type memory struct {
 	// heartbeats are those that were answered, oldest first. A stale replica reports the newest heartbeat
 	// that it has.
 	heartbeats []heartbeat
-	// granted is the time since when the units were granted that were charged after the newest heartbeat;
-	// 0: none were charged.
-	granted int64
-	losses  int // number of data losses
+	// chargedSince is the time of the oldest grant whose charge was answered after the newest heartbeat; 0:
+	// there was none.
+	chargedSince int64
+	losses       int // number of data losses
 }
 
 type heartbeat struct {
@@ -31,9 +31,9 @@ type heartbeat struct {
 	at       int64 // the limiter's time before the heartbeat was sent
 	answered int64 // the limiter's time once it was answered
 	clock    int64 // Redis's time in between, in µs
-	// granted is the time since when the units were granted whose charges were answered between the
-	// previous heartbeat and this one.
-	granted int64
+	// chargedSince is the time of the oldest grant whose charge was answered between the previous heartbeat
+	// and this one; 0: there was none.
+	chargedSince int64
 }
 
 const heartbeatsKept = 64
@@ -60,10 +60,10 @@ func (m *memory) remembers(h remote.Heard, sent, answered int64, forget func(sin
 		}
 		for _, b := range m.heartbeats {
 			if b.sequence >= h.Survived { // charges are sent beside heartbeats, and in any order
-				since = earlier(since, b.granted)
+				since = earlier(since, b.chargedSince)
 			}
 		}
-		since = earlier(since, m.granted)
+		since = earlier(since, m.chargedSince)
 		m.heartbeats = nil
 	}
 	if !remembers {
@@ -71,8 +71,8 @@ func (m *memory) remembers(h remote.Heard, sent, answered int64, forget func(sin
 		forget(since)
 	}
 	m.place, m.generation = h.Place, h.Generation
-	m.heartbeats = append(m.heartbeats, heartbeat{h.Sequence, sent, answered, h.Clock, m.granted})
-	m.granted = 0
+	m.heartbeats = append(m.heartbeats, heartbeat{h.Sequence, sent, answered, h.Clock, m.chargedSince})
+	m.chargedSince = 0
 	if len(m.heartbeats) > heartbeatsKept {
 		m.heartbeats = m.heartbeats[1:]
 	}
@@ -117,7 +117,7 @@ func (m *memory) lossesSoFar() int {
 func (m *memory) charged(granted int64, lossesBefore int) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.granted = earlier(m.granted, granted)
+	m.chargedSince = earlier(m.chargedSince, granted)
 	return m.losses == lossesBefore
 }
 

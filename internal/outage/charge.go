@@ -346,6 +346,7 @@ func (s *Shard) charge(batch []*charge) (unanswered bool, refused map[int]bool) 
 		}
 		isMoving := remote.IsMoving(err)
 		refused[d.Group] = refused[d.Group] || isMoving
+		// If Redis may have lost a charge right after it had answered, the charge is sent again.
 		if err == nil && remembers || errors.Is(err, remote.ErrUnreadable) {
 			continue
 		}

@@ -11,8 +11,8 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// How often an instance sends heartbeats, after what silence an instance no longer counts, how often a
-// lost Redis is probed, and how long New waits for Redis.
+// How often an instance sends heartbeats, how long after its last one it no longer counts, how often a lost
+// Redis is probed, and how long a new limiter waits for Redis.
 const (
 	heartbeatEvery = time.Second
 	FleetTTL       = 5 * time.Second
@@ -79,8 +79,8 @@ func (s *Shard) firstHeartbeat() (best time.Duration, err error) {
 	})
 }
 
-// WithinStart runs f for as long as New may wait, and returns its results. A client that does not honor
-// deadlines must not delay New. So f's goroutine is left behind when the time is over; Close waits for it.
+// WithinStart runs f for as long as the start of a limiter may wait, and returns its results. A client that does
+// not honor deadlines must not delay the start. So f's goroutine is left behind when the time is over; Close waits for it.
 func WithinStart[T any](l *Shards, f func(context.Context) (T, error)) (none T, err error) {
 	var result T
 	done := make(chan error, 1)
@@ -117,7 +117,7 @@ func (s *Shard) keep() {
 			continue
 		case <-timer.C:
 			last = time.Now()
-			s.all.Heartbeat()
+			s.all.BeforeHeartbeat()
 			switch {
 			case !s.inUse():
 			case s.Breaker.Closed():

@@ -48,12 +48,12 @@ type Config struct {
 	Address string
 	// Explain adds details to an error of asking Redis. Hint returns what may be wrong with the settings
 	// if Redis cannot be reached at the start, or "". Joined is called when a shard's first heartbeat at the
-	// start was answered. Heartbeat is called before each regular heartbeat, and HeartbeatFailed with the error of
+	// start was answered. BeforeHeartbeat is called before each regular heartbeat or probe, and HeartbeatFailed with the error of
 	// each heartbeat and probe that fails, also at the start; HeartbeatFailed may be nil.
 	Explain         func(error) error
 	Hint            func(error) string
 	Joined          func(*Shard)
-	Heartbeat       func()
+	BeforeHeartbeat func()
 	HeartbeatFailed func(error)
 	// Size is called with the fleet's size at each heartbeat, and Changed when [Shards.State] has
 	// changed. Both may be nil.
@@ -97,7 +97,7 @@ type Membership interface {
 type Counts struct {
 	Opened     atomic.Uint64              // times that a breaker opened
 	DataLosses atomic.Uint64              // times that Redis lost its data
-	Charged    atomic.Int64               // units that were granted without Redis, or lost by it
+	Charged    atomic.Int64               // units charged in Redis that were granted without it, or lost by it
 	Missed     [OwnTime + 1]atomic.Uint64 // decisions missed although Redis was not lost, by reason
 }
 

@@ -145,7 +145,7 @@ func newShards(t *testing.T, nodes int) *testShards {
 		Context: ctx, Go: background.Go, Now: l.now.Load, ColdStart: ledger.ColdStart{Born: l.now.Load()}, Deadline: 50 * time.Millisecond, Assumed: 10,
 		Instance: "a", Ledger: ledger.New[*Rule](4096), Log: noLog{},
 		Explain: func(err error) error { return err }, Hint: func(error) string { return "" },
-		Joined: func(*Shard) {}, Heartbeat: func() {}, BreakerChanged: func() {}, DataLost: func(*Shard) {},
+		Joined: func(*Shard) {}, BeforeHeartbeat: func() {}, BreakerChanged: func() {}, DataLost: func(*Shard) {},
 		Connect: func(*Shard, int) (Decider, Membership) {
 			m := &master{heard: remote.Heard{Size: 1, Generation: "first"}, turned: make(map[string]int)}
 			l.masters = append(l.masters, m)
