@@ -304,7 +304,9 @@ func (l *Limiter) Close() error {
 		l.afterClose()
 	}
 	redisLines.leave(l.config.redisLog)
-	l.log.flush(flushWithin)
+	flushed := time.Now().Add(flushWithin)
+	l.log.flush(time.Until(flushed))
+	l.config.redisLog.flush(time.Until(flushed))
 	return err
 }
 

@@ -92,8 +92,11 @@ func (q *quietLog) write() {
 	}
 }
 
-// flush waits until all lines have been written, for at most the given time.
+// flush waits until all lines have been written, for at most the given time. q may be nil.
 func (q *quietLog) flush(within time.Duration) {
+	if q == nil {
+		return
+	}
 	q.mu.Lock()
 	written := q.written
 	q.mu.Unlock()

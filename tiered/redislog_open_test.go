@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/logging"
@@ -88,7 +89,9 @@ func TestRedisLogProcess(t *testing.T) {
 		fromHereOn()
 		open("a limiter", KeepLogOfRedis())
 	case "chosen":
-		LogOfRedis(loggerOf("the program"))
+		chosen := newQuietLog(loggerOf("the program"))
+		t.Cleanup(func() { chosen.flush(time.Minute) })
+		sendLogOfRedis(chosen)
 		fromHereOn()
 		open("a limiter")
 	case "set later":
@@ -100,6 +103,7 @@ func TestRedisLogProcess(t *testing.T) {
 		_ = open("a limiter").Close()
 		fromHereOn()
 		pingAway(t)
+		redisLines.rest.flush(time.Minute)
 	case "one of two":
 		first := open("a limiter")
 		open("another limiter")
