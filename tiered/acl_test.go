@@ -230,7 +230,8 @@ func TestLeastPrivilegeOfSettings(t *testing.T) {
 		{"DB", atNode(func(o *redis.Options) { o.DB = 3 })},
 		{"ClientName", atNode(func(o *redis.Options) { o.ClientName = "service" })},
 		{"ReadOnly", atCluster(func(o *redis.ClusterOptions) { o.ReadOnly = true })},
-		{"RouteByLatency", atCluster(func(o *redis.ClusterOptions) { o.RouteByLatency = true })},
+		// RouteByLatency needs the same right. It is left out, because go-redis's client has a data race with it: it
+		// measures a node's latency before it has finished the node's options.
 		{"RouteRandomly", atCluster(func(o *redis.ClusterOptions) { o.RouteRandomly = true })},
 	} {
 		t.Run(c.setting, func(t *testing.T) {
