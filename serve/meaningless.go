@@ -62,13 +62,15 @@ var harmless = map[string][]string{
 	"REDIS_TLS_SKIP_HOSTNAME_VERIFICATION":    {"false", "0"},
 }
 
+const notSentToStatsd = "statistics are not sent to statsd (USE_STATSD, a STATSD_PROTOCOL other than tcp and udp, or a STATSD_PORT that is no port)"
+
 // meaninglessWithoutStatsd has the variables that configure sending to statsd.
 var meaninglessWithoutStatsd = map[string]string{
 	"EXTRA_TAGS":           "statistics are not sent to statsd; for Prometheus, add labels in its scrape configuration",
-	"STATSD_HOST":          "statistics are not sent to statsd (USE_STATSD, a STATSD_PROTOCOL other than tcp and udp, or a STATSD_PORT that is no port)",
-	"STATSD_PORT":          "statistics are not sent to statsd (USE_STATSD, a STATSD_PROTOCOL other than tcp and udp, or a STATSD_PORT that is no port)",
-	"STATSD_PROTOCOL":      "statistics are not sent to statsd (USE_STATSD, a STATSD_PROTOCOL other than tcp and udp, or a STATSD_PORT that is no port)",
-	"STATS_FLUSH_INTERVAL": "statistics are not sent to statsd (USE_STATSD, a STATSD_PROTOCOL other than tcp and udp, or a STATSD_PORT that is no port)",
+	"STATSD_HOST":          notSentToStatsd,
+	"STATSD_PORT":          notSentToStatsd,
+	"STATSD_PROTOCOL":      notSentToStatsd,
+	"STATS_FLUSH_INTERVAL": notSentToStatsd,
 }
 
 // meaninglessWithoutTLS has the variables that configure TLS and the authentication of clients.

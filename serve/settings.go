@@ -303,13 +303,25 @@ func (e *environment) number(name string, otherwise, least, most int) int {
 }
 
 func (e *environment) duration(name string, otherwise time.Duration) time.Duration {
+	value := e.signedDuration(name, otherwise)
+	if value < 0 {
+		e.fail(notDuration, name, e.values[name])
+		return otherwise
+	}
+	return value
+}
+
+const notDuration = "%s is %q, must be a duration like 10s or 1h"
+
+// signedDuration reads a duration that may be negative, for variables of which envoyproxy/ratelimit accepts that.
+func (e *environment) signedDuration(name string, otherwise time.Duration) time.Duration {
 	text := e.values[name]
 	if text == "" {
 		return otherwise
 	}
 	value, err := time.ParseDuration(text)
-	if err != nil || value < 0 {
-		e.fail("%s is %q, must be a duration like 10s or 1h", name, text)
+	if err != nil {
+		e.fail(notDuration, name, text)
 		return otherwise
 	}
 	return value
@@ -341,10 +353,8 @@ func (e *environment) age() time.Duration {
 // negative time. 0 is unlimited.
 func (e *environment) grace() time.Duration {
 	const name = "GRPC_MAX_CONNECTION_AGE_GRACE"
-	value, err := time.ParseDuration(e.text(name, "1h"))
-	if err != nil {
-		e.fail("%s is %q, must be a duration like 10s or 1h", name, e.values[name])
-	} else if value < 0 {
+	value := e.signedDuration(name, time.Hour)
+	if value < 0 {
 		e.warn("%s is %v: calls are cut off when their connection reaches its age; 0 lets them end", name, value)
 	}
 	return value

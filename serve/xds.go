@@ -95,14 +95,9 @@ const firstRetry = 2 * time.Second
 // shortestRetry is the shortest wait between attempts, so that an absent control plane is not asked in a tight loop.
 const shortestRetry = 10 * time.Millisecond
 
-// retry reads the wait between two attempts.
+// retry reads the wait between two attempts. Like envoyproxy/ratelimit, it accepts a negative time.
 func (e *environment) retry(name string, otherwise time.Duration) time.Duration {
-	value, err := time.ParseDuration(e.text(name, otherwise.String()))
-	if err != nil {
-		e.fail("%s is %q, must be a duration like 10s or 1h", name, e.values[name])
-		return otherwise
-	}
-	return e.atLeast(name, value, shortestRetry)
+	return e.atLeast(name, e.signedDuration(name, otherwise), shortestRetry)
 }
 
 // longestMessage reads how long a message of the control plane may be. Like envoyproxy/ratelimit, it accepts any number.

@@ -82,23 +82,30 @@ func TestLaw11AFixedWindowIsNotOverBeforeItIsInRedis(t *testing.T) {
 	}
 }
 
-// Law 11: the server that takes over without data may have a clock that is behind. What was granted in the window that
-// had begun by the old clock counts until that window is over by the new one. If it counted only until the window
-// begins, Redis, which does not know of it, would grant it a second time.
-func TestLaw11AFixedWindowBeginsTwice(t *testing.T) {
-	const behind = 20 * time.Minute
+// usedUpAtTheStartOfADay returns a shard, its master, and a rule per day of which a key is used up. heartbeatAt makes the
+// heartbeat at a time after the start of the day, by the clock that the master had then, or by one that is behind it.
+func usedUpAtTheStartOfADay(t *testing.T) (s *Shard, m *master, r *Rule, heartbeatAt func(after, clockBehind time.Duration)) {
 	l := newShards(t, 1)
-	s, m := l.first, l.masters[0]
-	r := newRule(t, "r", limit.PerDay(100), limit.FixedWindow())
+	s, m = l.first, l.masters[0]
+	r = newRule(t, "r", limit.PerDay(100), limit.FixedWindow())
 	start := time.Date(2026, 3, 2, 0, 0, 0, 0, time.UTC)
 	began := l.Now()
-	heartbeatAt := func(after, clockBehind time.Duration) { // the start of the day by the old clock
+	heartbeatAt = func(after, clockBehind time.Duration) {
 		l.now.Store(began + int64(after))
 		m.heard.Clock = start.Add(after - clockBehind).UnixMicro()
 		l.heartbeat(t, s)
 	}
 	heartbeatAt(time.Minute, 0)
 	s.Learned(request(r, "k", 100), &remote.Reply{Granted: 100})
+	return s, m, r, heartbeatAt
+}
+
+// Law 11: the server that takes over without data may have a clock that is behind. What was granted in the window that
+// had begun by the old clock counts until that window is over by the new one. If it counted only until the window
+// begins, Redis, which does not know of it, would grant it a second time.
+func TestLaw11AFixedWindowBeginsTwice(t *testing.T) {
+	const behind = 20 * time.Minute
+	s, m, r, heartbeatAt := usedUpAtTheStartOfADay(t)
 	m.heard.Generation = "second"
 	heartbeatAt(10*time.Minute, behind)
 	for _, after := range []time.Duration{behind - time.Second, behind + time.Second, behind + time.Hour, 20 * time.Hour} {
@@ -117,18 +124,7 @@ func TestLaw11AFixedWindowBeginsTwice(t *testing.T) {
 // counts until the window by the first clock is over by the new one.
 func TestLaw11AFixedWindowBeginsTwiceThroughTwoLosses(t *testing.T) {
 	const behind = 20 * time.Minute
-	l := newShards(t, 1)
-	s, m := l.first, l.masters[0]
-	r := newRule(t, "r", limit.PerDay(100), limit.FixedWindow())
-	start := time.Date(2026, 3, 2, 0, 0, 0, 0, time.UTC)
-	began := l.Now()
-	heartbeatAt := func(after, clockBehind time.Duration) { // the start of the day by the old clock
-		l.now.Store(began + int64(after))
-		m.heard.Clock = start.Add(after - clockBehind).UnixMicro()
-		l.heartbeat(t, s)
-	}
-	heartbeatAt(time.Minute, 0)
-	s.Learned(request(r, "k", 100), &remote.Reply{Granted: 100})
+	s, m, r, heartbeatAt := usedUpAtTheStartOfADay(t)
 	m.heard.Generation = "second"
 	heartbeatAt(5*time.Minute, behind)
 	m.heard.Generation = "third"

@@ -48,8 +48,8 @@ type Config struct {
 	Address string
 	// Explain adds details to an error of asking Redis. Hint returns what may be wrong with the settings
 	// if Redis cannot be reached at the start, or "". Joined is called when a shard's first heartbeat at the
-	// start was answered. BeforeHeartbeat is called before each regular heartbeat or probe, and HeartbeatFailed with the error of
-	// each heartbeat and probe that fails, also at the start; HeartbeatFailed may be nil.
+	// start was answered. BeforeHeartbeat is called before each regular heartbeat or probe, and HeartbeatFailed with
+	// the error of each heartbeat and probe that fails, also at the start; HeartbeatFailed may be nil.
 	Explain         func(error) error
 	Hint            func(error) string
 	Joined          func(*Shard)
