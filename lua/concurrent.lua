@@ -173,7 +173,12 @@ make[CONCURRENCY] = function()
   -- "ends"; "lasts" is when it does so far, or 0 if records were dropped from what is stored.
   local function put_own(key, raw, front, at, own, ends, lasts)
     if #raw <= PREFIX or at > #raw or lasts == 0 then
-      put('SET', key, front .. sub(raw, RECORDS + 1, at - 1) .. own .. sub(raw, at + HOLDER_BYTES), expiry(ends))
+      local value = front .. sub(raw, RECORDS + 1, at - 1) .. own .. sub(raw, at + HOLDER_BYTES)
+      if ends == lasts then
+        put('SET', key, value, 'KEEPTTL')
+      else
+        put('SET', key, value, expiry(ends))
+      end
       return
     end
     put('SETRANGE', key, decimal(at - 1), own)
