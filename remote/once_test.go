@@ -285,6 +285,7 @@ func (c *closesOnce) Write(p []byte) (int, error) {
 // Law 3: behind a client of an unknown type there may be several servers. If one of them has closed its connection,
 // only what was meant for that one is sent again.
 func TestLaw3OneOfSeveralServersHasClosedItsConnection(t *testing.T) {
+	t.Parallel()
 	var closed atomic.Value
 	options := *redistest.SharedCluster(t).Client(t).Options()
 	options.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {

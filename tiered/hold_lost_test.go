@@ -235,6 +235,7 @@ func TestLaw12SettlementsThatCloseGivesUpAreLost(t *testing.T) {
 // Units that Redis may hold although the outage policy decided are given up also if the call, which asked several
 // masters, then ends with an error that says nothing about them.
 func TestLaw12UnknownHoldsOfCallsThatFailAreGivenUp(t *testing.T) {
+	t.Parallel()
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix())
 	r := newRule(t, l, "r", limit.PerDay(10), Use(limit.SlidingLog()))
 	q := r.ask("k", 3, lua.Take)

@@ -47,6 +47,7 @@ func TestOpenURL(t *testing.T) {
 // them out: with ReadOnly go-redis asks a replica, which refuses every decision, and with the others its client
 // leaves goroutines and a connection to the Sentinel behind when it is closed.
 func TestLaws6And12OpenAsksTheMasterOfSentinel(t *testing.T) {
+	t.Parallel()
 	sentinel := redistest.StartSentinel(t)
 	watcher := redis.NewClient(&redis.Options{Addr: sentinel.Addr()})
 	defer watcher.Close()

@@ -133,6 +133,7 @@ func TestStatsOfACluster(t *testing.T) {
 // In an outage, and in a process without requests, there are no trips. That Redis refuses is counted nevertheless, by
 // heartbeats and probes, also if it does so from the start.
 func TestProbesThatFailAreCounted(t *testing.T) {
+	t.Parallel()
 	server := redistest.Start(t)
 	idle := newLimiterOn(t, server.Client(t), redistest.Prefix())
 	if err := server.Client(t).Do(t.Context(), "REPLICAOF", "127.0.0.1", "1").Err(); err != nil {
