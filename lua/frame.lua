@@ -567,6 +567,14 @@ local function decide_plain_entries(s)
   at, keys, replies = from, last, n
 end
 
+-- Deletes the list of holds that a settlement has emptied, unless further holds were opened since then.
+local function delete_emptied(s)
+  if s.emptied and #call('GETRANGE', s.emptied, '0', decimal(HOLDS_HEAD)) == HOLDS_HEAD then
+    call('DEL', s.emptied)
+  end
+  s.emptied = false
+end
+
 -- The same for a HOLD or SETTLE, unless the entry before has left a state of its key in memory.
 local function held_plainly(s)
   local form, rule, rule_low, after, after_low, cost = byte(packed, at, at + 5)
@@ -602,15 +610,25 @@ local function held_plainly(s)
   end
   s.key = ''
   forget_holds(s)
-  local encoded
+  local encoded, emptied
   if operation == HOLD then
-    encoded = hold_plainly(entry_key, entry_holds, rule, cost, id, unpack_time(packed, from + 8), each, count)
+    local after_emptied = s.emptied_before == at
+    encoded = hold_plainly(entry_key, entry_holds, rule, cost, id, unpack_time(packed, from + 8), each, count, after_emptied)
+    if encoded and after_emptied then
+      s.emptied = false
+    end
   else
     local next_form = byte(packed, next_at)
-    encoded = settle_plainly(entry_key, entry_holds, rule, cost, id, each, count, next_form and next_form % 16 >= 8)
+    encoded, emptied = settle_plainly(entry_key, entry_holds, rule, cost, id, each, count, next_form and next_form % 16 >= 8)
   end
   if not encoded then
     return false
+  end
+  if emptied then
+    if s.emptied ~= entry_holds then
+      delete_emptied(s)
+    end
+    s.emptied, s.emptied_before = entry_holds, next_at
   end
   at = next_at
   keys, key, holds, replies = last, entry_key, entry_holds, replies + 1
@@ -794,7 +812,7 @@ local function decide(all_keys, asked)
     end
   end
   local s = state
-  s.key, s.changed, s.holds_changed, replies = '', false, false, 0
+  s.key, s.changed, s.holds_changed, s.emptied, s.emptied_before, replies = '', false, false, false, 0, 0
 
   if not single and byte(packed, at) ~= MANY_TAKES then -- a single one was tried above
     decide_plain_entries(s)
@@ -822,6 +840,7 @@ local function decide(all_keys, asked)
     end
   end
   write(s)
+  delete_emptied(s)
   reply[replies + 1] = header_tag and sub(header_now, 2, 8) or pack_time(clock)
   return concat(reply, '', 1, replies + 1)
 end

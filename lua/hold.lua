@@ -390,10 +390,10 @@ do
     if not raw then
       return ''
     end
-    if type(raw) == 'string' and byte(raw, 1, 1) == TAG_HOLDS and #raw > HOLDS_HEAD
+    if type(raw) == 'string' and byte(raw, 1, 1) == TAG_HOLDS and #raw >= HOLDS_HEAD
       and #raw <= HOLDS_HEAD + MAX_HOLDS * HOLD_BYTES and (#raw - HOLDS_HEAD) % HOLD_BYTES == 0 then
       if #raw < LONG then
-        return raw
+        return #raw > HOLDS_HEAD and raw or ''
       elseif count == 1 then
         return raw, true
       end
@@ -403,9 +403,13 @@ do
 
   -- Most holds are for units that are free, of a key that has no due hold. These are decided and written here,
   -- straight through: see "plain" in state.lua. For a HOLD with a count, the packed argument lists its holds from
-  -- position each on. Returns the answer, or nothing if the case is not as simple: then nothing was decided.
-  function hold_plainly(key, holds, rule, units, id, life, each, count)
-    local raw, long = sound_holds(holds, count)
+  -- position each on. emptied means that the entry before has settled all holds of the key. Returns the answer, or nothing
+  -- if the case is not as simple: then nothing was decided.
+  function hold_plainly(key, holds, rule, units, id, life, each, count, emptied)
+    local raw, long = '', false
+    if not emptied then
+      raw, long = sound_holds(holds, count)
+    end
     local at = long and find_record(raw, FREE_ID, HOLDS_HEAD + 1, HOLD_BYTES)
     if not raw or (not at and #raw + count * HOLD_BYTES > HOLDS_HEAD + MAX_HOLDS * HOLD_BYTES) then
       return
@@ -445,8 +449,8 @@ do
 
   -- The same for settlements. One of more than was held is decided here if it is alone and what is charged in addition
   -- fits. For a SETTLE with a count, the packed argument lists the holds to settle from position each on. If more
-  -- entries of the same key follow in the batch, a settlement that empties its holds is not decided here, see
-  -- write_holds.
+  -- entries of the same key follow in the batch, an empty list of holds is not deleted yet, see write_holds; the second
+  -- result is then true.
   function settle_plainly(key, holds, rule, used, id, each, count, more)
     if id == NO_HOLD or id == FREE_ID or not rule.plain_give then
       return
@@ -479,9 +483,6 @@ do
           rest = without_free(rest, HOLDS_HEAD + 1)
         end
       end
-      if more and #rest == HOLDS_HEAD then
-        return
-      end
       if used > units then
         answer = rule.straight(key, used - units, rule)
         if answer then
@@ -493,7 +494,7 @@ do
     else
       local found, alike, more_used
       rest, found, alike, more_used, outcomes = take_lines(raw, HOLDS_HEAD, each, count)
-      if not alike or more_used > 0 or (more and #rest == HOLDS_HEAD) then
+      if not alike or more_used > 0 then
         return
       end
       begin = SETTLED_SEVERAL .. pack_time(found + OUTCOME_OFFSET)
@@ -503,13 +504,15 @@ do
       return
     end
     -- Here, too, the line is written last.
+    local emptied = not freed and #rest == HOLDS_HEAD
     if freed then
       call('SETRANGE', holds, decimal(freed - 1), rep('\255', HOLD_BYTES))
-    elseif #rest == HOLDS_HEAD then
+    elseif emptied and not more then
       call('DEL', holds)
     else
       call('SET', holds, rest, 'KEEPTTL')
     end
-    return answer or begin .. pack_time(free) .. pack_time(reset) .. NO_OFFSET .. pack_time(given) .. outcomes
+    answer = answer or begin .. pack_time(free) .. pack_time(reset) .. NO_OFFSET .. pack_time(given) .. outcomes
+    return answer, emptied and more
   end
 end

@@ -117,7 +117,7 @@ local function new_state()
   return {
     key = '', raw = '', tag = 0, newest = 0, offset = 0, now = 0, rule = false, free = 0,
     charged = false, changed = false, inherited = false, is_zset = false, lasts = 0, tat = 0, part = 0, count = 0, left = 0, added = 0,
-    holds = nil, holds_changed = false, first = 0, last = 0, lines = '',
+    holds = nil, holds_changed = false, first = 0, last = 0, lines = '', emptied = false, emptied_before = 0,
   }
 end
 
