@@ -30,18 +30,20 @@ func TestByteOrderMark(t *testing.T) {
 // showing its bytes.
 func TestOtherKindsOfFiles(t *testing.T) {
 	for start, words := range map[string][2]string{
-		"\x28\xb5\x2f\xfd\x00":         {"zstd", "zstd -dc"},
-		"\xfd7zXZ\x00\x00":             {"xz", "xz -dc"},
-		"BZh91AY&SY":                   {"bzip2", "bzip2 -dc"},
-		"\x04\x22\x4d\x18\x64":         {"lz4", "lz4 -dc"},
-		"\x1f\x9d\x90aaaa":             {"compress", "gzip -dc"},
-		"7z\xbc\xaf\x27\x1c\x00":       {"7z", "7z x -so"},
-		"PAR1\x15\x04\x15":             {"Parquet", "duckdb -csv -c \"FROM 'FILE'\""},
-		"PK\x03\x04\x14":               {"zip", "unzip -p"},
-		"\xff\xfe1\x000\x00":           {"UTF-16", "iconv"},
-		"\xfe\xff\x001\x000":           {"UTF-16", "iconv"},
-		"1\x000\x00.\x000\x00":         {"UTF-16", "iconv -f UTF-16LE"},
-		string(zipped(t, "\xff\xfe1")): {"UTF-16", "iconv"},
+		"\x28\xb5\x2f\xfd\x00":                    {"zstd", "zstd -dc"},
+		"\xfd7zXZ\x00\x00":                        {"xz", "xz -dc"},
+		"BZh91AY&SY":                              {"bzip2", "bzip2 -dc"},
+		"\x04\x22\x4d\x18\x64":                    {"lz4", "lz4 -dc"},
+		"\x1f\x9d\x90aaaa":                        {"compress", "gzip -dc"},
+		"7z\xbc\xaf\x27\x1c\x00":                  {"7z", "7z x -so"},
+		"PAR1\x15\x04\x15":                        {"Parquet", "duckdb -csv -c \"FROM 'FILE'\""},
+		"PK\x03\x04\x14":                          {"zip", "unzip -p"},
+		"\xff\xfe1\x000\x00":                      {"UTF-16", "iconv"},
+		"\xfe\xff\x001\x000":                      {"UTF-16", "iconv"},
+		"1\x000\x00.\x000\x00":                    {"UTF-16", "iconv -f UTF-16LE"},
+		string(zipped(t, "\xff\xfe1")):            {"UTF-16", "iconv"},
+		string(zipped(t, string(zipped(t, "1")))): {"gzip twice", "zcat"},
+		good + "\r" + good + "\r":                 {"carriage returns", `tr '\r' '\n'`},
 		"access.log" + strings.Repeat("\x00", 247) + "ustar\x0000": {"tar", "tar -xOf"},
 	} {
 		if _, err := NewReader(strings.NewReader(start)); err == nil || !strings.Contains(err.Error(), words[0]) || !strings.Contains(err.Error(), words[1]) {

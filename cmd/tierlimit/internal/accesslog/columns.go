@@ -166,6 +166,8 @@ func parseTabs(line []byte) (Request, bool) {
 			r.Method = cell
 		case r.Path == "" && strings.HasPrefix(cell, "/"):
 			r.Path = cell
+		case r.Path == "" && strings.Contains(cell, " HTTP/"): // nginx's $request
+			r.Method, r.Path = splitRequest(strings.Trim(cell, `"`))
 		}
 	}
 	return r, ok

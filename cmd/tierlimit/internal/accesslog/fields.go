@@ -14,7 +14,7 @@ import (
 // Envoy, Linkerd, Amazon's gateways and tables, Cloudflare, Datadog, nginx's variables, and the W3C's format, which IIS and CloudFront
 // write. "host" comes last, because next to an address it is mostly the server's name.
 var (
-	timeNames   = []string{"StartUTC", "time", "ts", "timestamp", "@timestamp", "start_time", "msec", "time_iso8601", "time_local", "datetime", "requestTimeEpoch", "requestTime", "EdgeStartTimestamp", "started_at", "timeStamp", "Timestamp", "_time", "@t", "date", "eventTime", "reqTimeSec", "requestReceivedTimestamp", "TimeGenerated", "EdgeEndTimestamp", "startTime", "asctime", "Time", "DateTime", "t", "time_micros"}
+	timeNames   = []string{"StartUTC", "time", "ts", "timestamp", "@timestamp", "start_time", "msec", "time_iso8601", "time_local", "datetime", "requestTimeEpoch", "requestTime", "EdgeStartTimestamp", "started_at", "timeStamp", "Timestamp", "_time", "@t", "date", "eventTime", "reqTimeSec", "requestReceivedTimestamp", "TimeGenerated", "EdgeEndTimestamp", "startTime", "asctime", "Time", "DateTime", "t", "time_micros", "Datetime", "timestamp(ms)", "EventTimestampMs"}
 	hostNames   = slices.Concat(clientNames, []string{"host"})
 	clientNames = []string{
 		"remote_addr", "client_ip", "remote_ip", "ip", "ClientHost", "request.client_ip", "request.remote_ip", "downstream_remote_address",
@@ -80,8 +80,11 @@ func (f fields) request() (Request, fault) {
 	}
 	if r.Path == "" {
 		method, path := splitRequest(f.text("request", "req")) // nginx's variable, and the label of LTSV
-		if r.Method == "" || r.Method == method {
+		switch {
+		case r.Method == "" || r.Method == method:
 			r.Method, r.Path = method, path
+		case method == "": // Apache's %U, the path alone
+			r.Path = path
 		}
 	}
 	if strings.Contains(r.Method, " ") || strings.Contains(r.Path, "\n") {

@@ -88,7 +88,28 @@ func TestFormatsOfOthers(t *testing.T) {
 		"lograge behind a date":              {`[2026-11-22 12:00:00.500] method=GET path=/a?b status=200 remote_ip=10.0.0.1 bytes=7`, half},
 
 		// Hypercorn writes HTTP's version without its name.
-		"Hypercorn":         {`[2026-11-22 12:00:00 +0000] [8] [INFO] ` + strings.Replace(strings.Replace(clf, "10.0.0.1 ", "10.0.0.1:4711 ", 1), "HTTP/1.1", "1.1", 1) + ` "-" "curl/8"`, get},
+		"Hypercorn": {`[2026-11-22 12:00:00 +0000] [8] [INFO] ` + strings.Replace(strings.Replace(clf, "10.0.0.1 ", "10.0.0.1:4711 ", 1), "HTTP/1.1", "1.1", 1) + ` "-" "curl/8"`, get},
+		// Only Hypercorn writes a port behind IPv6 without brackets. A port of five digits cannot be a part of an address.
+		"Hypercorn, IPv6":            {`[2026-11-22 12:00:00 +0000] [8] [INFO] ` + strings.Replace(strings.Replace(clf, "10.0.0.1 ", "2001:db8::1:4711 ", 1), "HTTP/1.1", "1.1", 1), with(func(r *Request) { r.Host = "2001:db8::1" })},
+		"Hypercorn, ::1":             {`[2026-11-22 12:00:00 +0000] [8] [INFO] ` + strings.Replace(strings.Replace(clf, "10.0.0.1 ", "::1:45362 ", 1), "HTTP/1.1", "2", 1), with(func(r *Request) { r.Host = "::1" })},
+		"IPv6 that ends in digits":   {strings.Replace(clf, "10.0.0.1 ", "2001:db8::1:4711 ", 1), with(func(r *Request) { r.Host = "2001:db8::1:4711" })},
+		"Apache with %{remote}p":     {strings.Replace(clf, "10.0.0.1 ", "10.0.0.1 41470 ", 1), get},
+		"the same behind syslog":     {"Nov 22 12:00:01 web1 httpd: " + strings.Replace(clf, "10.0.0.1 - -", "2001:db8::1 41470 - bob", 1), with(func(r *Request) { r.Host, r.User = "2001:db8::1", "bob" })},
+		"Apache with %{...}t":        {strings.Replace(clf, "[22/Nov/2026:12:00:00 +0000]", "2026-11-22T13:00:00+0100", 1), get},
+		"Varnish, the same":          {strings.Replace(clf, "- - [22/Nov/2026:12:00:00 +0000]", "- bob smith 2026-11-22T12:00:00Z", 1), with(func(r *Request) { r.User = "bob smith" })},
+		"Apache's %m and %U in JSON": {`{"time":"2026-11-22T12:00:00+0000","remoteIP":"10.0.0.1","method":"GET","request":"/a?b","status":"200","bytes":"7"}`, get},
+		"nginx, a quoted user":       {strings.Replace(clf, "- - [", `- "bob smith" [`, 1), with(func(r *Request) { r.User = "bob smith" })},
+		"a list that is missing":     {strings.Replace(clf, "10.0.0.1 - -", `10.0.0.1 "-" - bob`, 1), with(func(r *Request) { r.User = "bob" })},
+		"lighttpd, a user with a -":  {strings.Replace(clf, "10.0.0.1 - -", "10.0.0.1 www.example.org anna smith - sales", 1), with(func(r *Request) { r.User = "anna smith - sales" })},
+		"Squid, a client that left":  {strings.Replace(clf, "200 7", "0 0 TCP_MISS_ABORTED:HIER_NONE", 1), with(func(r *Request) { r.Status, r.Bytes = 0, 0 })},
+		"Squid's common format":      {strings.Replace(clf, "200 7", "0 0", 1), with(func(r *Request) { r.Status, r.Bytes = 0, 0 })},
+		"Istio, no HTTP":             {`[2026-11-22T12:00:00Z] "- - -" 0 UF,URX - - "-" 0 7 10000 - "-" "-" "-" "-" "10.9.9.9:3306" outbound|3306||x - 10.9.9.9:3306 10.0.0.1:52692 - -`, Request{Time: at, Host: "10.0.0.1", Bytes: 7}},
+		"flyctl logs":                {"2026-11-22T12:00:01Z app[1781] ams [info]" + clf, get},
+		"RFC 5424, with a mark":      {"<134>1 2026-11-22T12:00:01Z web1 nginx 8 - - \xef\xbb\xbf" + clf, get},
+		"nginx, tabs":                {"2026-11-22T12:00:00.5Z\t10.0.0.1\tbob\tGET /a?b HTTP/1.1\t200\t7", Request{Time: half.Time, Host: "10.0.0.1", Method: "GET", Path: "/a?b"}},
+		"Cloudflare's firewall":      {`{"Action":"block","ClientIP":"10.0.0.1","ClientRequestPath":"/a","Datetime":"2026-11-22T12:00:00.5Z"}`, Request{Time: half.Time, Host: "10.0.0.1", Path: "/a"}},
+		"CloudFront's milliseconds":  {`{"timestamp(ms)":"1795348800500","c-ip":"10.0.0.1","cs-uri-stem":"/a"}`, Request{Time: half.Time, Host: "10.0.0.1", Path: "/a"}},
+
 		"Hypercorn, HTTP/2": {strings.Replace(clf, "HTTP/1.1", "2", 1), get},
 		"a path with a 2":   {strings.Replace(clf, "/a?b HTTP", "/a 2 HTTP", 1), with(func(r *Request) { r.Path = "/a 2" })},
 

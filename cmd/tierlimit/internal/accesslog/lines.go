@@ -86,6 +86,9 @@ func (l *lines) begin() error {
 		}
 		return notText(other.what, other.remedy)
 	}
+	if l.gzipped && bytes.HasPrefix(start, []byte(gzipMagic)) { // as objects of S3 are that have a Content-Encoding, too
+		return notText("compressed with gzip twice", "zcat FILE | zcat")
+	}
 	if len(start) > 3 && start[0] != 0 && start[1] == 0 && start[2] != 0 && start[3] == 0 { // without a byte order mark
 		return notText("in UTF-16", "iconv -f UTF-16LE -t UTF-8")
 	}
@@ -93,6 +96,9 @@ func (l *lines) begin() error {
 		return notText("a tar archive", "tar -xOf")
 	}
 	start, _ = l.in.Peek(1 << 16)
+	if bytes.Count(start, []byte("\r")) > 1 && bytes.IndexByte(start, '\n') < 0 {
+		return notText("one whose lines end in carriage returns alone", `tr '\r' '\n'`)
+	}
 	l.objects = holdsObjects(start)
 	return nil
 }

@@ -72,18 +72,39 @@ func splitLogfmt(line string) (front, pairs string) {
 
 func isName(s string) bool { return s != "" && !strings.ContainsAny(s, " \t\"") }
 
+// beginsNamed reports whether a word is the name of a weekday or a month, with which the times of C and HTTP begin.
+func beginsNamed(word string) bool {
+	name := []byte(strings.TrimSuffix(word, ","))
+	return len(name) == 3 && (parseMonth(name) != 0 || slices.Contains(weekdays, string(name)))
+}
+
+var weekdays = []string{"Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"}
+
+// isOtherStamp reports whether a text is a time as web servers, C or HTTP write it.
+func isOtherStamp(text string) bool {
+	if len(text) < len("02/Jan/2006:15:04:05") || text[2] != '/' && !beginsNamed(text[:3]) {
+		return false
+	}
+	_, ok := parseStamp(text)
+	return ok
+}
+
 // stampIn returns the first date and time of day among words, with the zone behind it, or "".
 func stampIn(front string) string {
 	words := strings.Fields(front)
 	for i, word := range words {
-		if !strings.ContainsAny(word, "-/") { // no date
+		most := 3
+		switch {
+		case beginsNamed(strings.TrimLeft(word, "[|")):
+			most = 6
+		case !strings.ContainsAny(word, "-/"): // no date
 			continue
 		}
 		stamp := ""
-		for n := i + 1; n <= min(i+3, len(words)); n++ {
+		for n := i + 1; n <= min(i+most, len(words)); n++ {
 			text := strings.TrimLeft(strings.Join(words[i:n], " "), "[|")
 			for _, text := range []string{text, strings.TrimRight(text, "]:,")} {
-				if isStamp([]byte(text)) {
+				if isStamp([]byte(text)) || isOtherStamp(text) {
 					stamp = text
 				}
 			}

@@ -55,6 +55,18 @@ func parsePHP(line []byte) (Request, bool) {
 	return r, f.what == ""
 }
 
+// parseUnbracketed reads a web server's line whose time has no brackets, as Apache and Varnish write it for %{…}t:
+//
+//	10.0.0.1 - user 2006-01-02T15:04:05-0700 "METHOD path PROTO" status bytes
+func parseUnbracketed(line []byte) (Request, bool) {
+	quote := bytes.Index(line, []byte(` "`))
+	start := bytes.LastIndexByte(line[:max(quote, 0)], ' ') + 1
+	if start < 1 || !isStamp(line[start:quote]) {
+		return Request{}, false
+	}
+	return parseISO(slices.Concat(line[:start], []byte("["), line[start:quote], []byte("]"), line[quote:]))
+}
+
 // parseProxyManager reads the format of Nginx Proxy Manager, where two words in front of the status may be missing:
 //
 //	[02/Jan/2006:15:04:05 -0700] - 200 200 - METHOD https www.example.org "path" [Client 10.0.0.1] [Length bytes] …

@@ -28,7 +28,7 @@ const (
 // formats read lines that are of no web server. Each rejects most other lines by looking at a part of them.
 var formats = []func([]byte) (Request, bool){
 	parseEnvoy, parseAmazon, parseNetworkBalancer, parseS3, parseHAProxy, parseGin, parseChi, parseRails, parseUWSGI, parseTornado, parseSquid, parseCEF, parseLTSV, parsePHP, parseIIS, parseTabs,
-	parseProxyManager, parseGlassFish, parseApacheTLS,
+	parseProxyManager, parseGlassFish, parseApacheTLS, parseUnbracketed,
 }
 
 // parseAny reads a line in any of the formats.
@@ -101,7 +101,7 @@ func parseBehind(line []byte) (Request, fault) {
 }
 
 // parsePlain reads "time key" or "time key cost", where the time may consist of a date, a time of day
-// and a zone. ok is false if the line does not begin with a time, or has more fields.
+// and a zone, or of six words, as in HTTP's headers. ok is false if the line does not begin with a time, or has more fields.
 func parsePlain(line []byte) (r Request, f fault, ok bool) {
 	fields := strings.Fields(string(line))
 	if len(fields) < 2 {
@@ -112,6 +112,10 @@ func parsePlain(line []byte) (r Request, f fault, ok bool) {
 	if !ok && len(fields) > 2 {
 		words = 2
 		at, ok = parseStamp(fields[0] + " " + fields[1])
+	}
+	for n := 3; !ok && n <= 6 && n < len(fields) && (beginsNamed(fields[0]) || strings.IndexByte(fields[0], '/') > 0); n++ {
+		words = n
+		at, ok = parseStamp(strings.Join(fields[:n], " "))
 	}
 	if !ok {
 		return r, f, false
@@ -126,7 +130,8 @@ func parsePlain(line []byte) (r Request, f fault, ok bool) {
 			return r, fault{badZoneName, []byte(fields[words])}, true
 		}
 	}
-	if zone, _, row := strings.Cut(fields[words], ","); row { // CSV, whose first column has a zone
+	if end := strings.IndexAny(fields[words], ",;|"); end >= 0 { // CSV, whose first column has a zone
+		zone := fields[words][:end]
 		if _, zoned := parseStamp(strings.Join(fields[:words], " ") + " " + zone); zoned || slices.Contains(zoneNames, zone) {
 			return r, f, false
 		}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"net/netip"
+	"slices"
 	"strings"
 	"time"
 )
@@ -61,6 +62,8 @@ func parseWith(timeOf func([]byte) (time.Time, fault), line []byte) (Request, fa
 		if from = cmp.Or(firstOf(from), from); isStamp([]byte(from)) { // CSV without a header, in which the line is quoted
 			return Request{}, fault{what: noFields, value: line[:timeStart]}
 		}
+	} else if _, behind, _ := strings.Cut(from, "]"); addressIn([]byte(behind)).IsValid() { // a level in brackets, without a space
+		from = behind
 	} else if strings.HasPrefix(from, "[") || hasPort(line[host.from:host.to]) {
 		from = bareAddress(from)
 	} else if strings.Contains(from, ":") {
@@ -71,6 +74,9 @@ func parseWith(timeOf func([]byte) (time.Time, fault), line []byte) (Request, fa
 		request = rest // the first quotes are of another field, such as nginx's $host
 	}
 	method, path := splitRequest(request)
+	if address, ported := beforePort(from); ported && (!addressIn([]byte(from)).IsValid() || isHypercorn(request)) {
+		from = address // IPv6 without brackets
+	}
 	return Request{
 		User:   user(text[ident:timeStart]),
 		Time:   stamp,
@@ -80,6 +86,12 @@ func parseWith(timeOf func([]byte) (time.Time, fault), line []byte) (Request, fa
 		Status: result.status,
 		Bytes:  result.bytes,
 	}, fault{}
+}
+
+// isHypercorn reports whether the protocol of a request lacks its name. Hypercorn, which writes it so, also writes a
+// port behind each client, and IPv6 without brackets: 2001:db8::1:4711.
+func isHypercorn(request string) bool {
+	return slices.Contains(versions, request[strings.LastIndexByte(request, ' ')+1:])
 }
 
 // withoutFile returns an address without the file's name that grep puts in front of the lines of several files.
@@ -99,7 +111,10 @@ func withoutFile(from string) string {
 func user(fields string) string {
 	_, name, _ := strings.Cut(strings.Trim(fields, " "), " ")
 	name = strings.TrimLeft(name, " ") // Jetty writes "-  - "
-	if strings.Trim(name, `"`) == "-" || name == `""` {
+	if len(name) > 1 && name[0] == '"' && name[len(name)-1] == '"' {
+		name = name[1 : len(name)-1]
+	}
+	if name == "-" {
 		return ""
 	}
 	return name
@@ -151,6 +166,13 @@ func behindPrefix(fields []byte) (host span, ident int) {
 		if valid && logged && (dotted != none || named != none) {
 			return word, word.to
 		}
+		missing := string(name) == `"-"` // X-Forwarded-For of a request without one
+		if i > 0 && bytes.HasPrefix(fields[word.to:], []byte(" - ")) && (missing || digits(name) >= 0) {
+			before := words[i-1]
+			if ip := addressIn(fields[before.from:before.to]); ip.IsValid() && fields[before.to-1] != ',' {
+				return client(fields, words[:i]), word.to // name is the client's port
+			}
+		}
 		if bytes.HasPrefix(fields[word.to:], []byte(" - ")) && len(name) > 0 && string(name) != "-" && name[len(name)-1] != ':' && !isStamp(name) && !isClock(name) {
 			if valid && dotted == none {
 				return client(fields, words[:i+1]), word.to
@@ -169,10 +191,17 @@ func behindPrefix(fields []byte) (host span, ident int) {
 	switch {
 	case dotted != none:
 		return dotted, ident
-	case named != none:
+	case named != none && !startsWithAddress(fields):
 		return named, named.to
 	}
 	return address, address.to
+}
+
+// startsWithAddress reports whether the first field is an address, as of lighttpd, where a virtual host is next. A name
+// behind it is a part of the user's.
+func startsWithAddress(fields []byte) bool {
+	first, _, _ := bytes.Cut(fields, []byte(" "))
+	return addressIn(first).IsValid() && first[len(first)-1] != ','
 }
 
 // syslogHeader returns the length of the header of RFC 5424, as in "<30>1 TIME HOST APP PROCESS MESSAGE - ", or 0. Any
@@ -296,7 +325,7 @@ func parseResult(b []byte) (result, fault) {
 	}
 	status, rest, hasBytes := bytes.Cut(b[1:], []byte(" "))
 	var r result
-	if string(status) != "-" {
+	if aborted := string(b) == " 0 0" || bytes.HasPrefix(b, []byte(" 0 0 ")); string(status) != "-" && !aborted { // Squid's client has left
 		r.status = int(digits(status))
 		if len(status) != 3 || r.status < 0 {
 			return result{}, fault{what: badStatus, value: status}

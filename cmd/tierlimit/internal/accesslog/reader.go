@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"io"
 	"regexp"
+	"slices"
 )
 
 // Reader reads the requests of one log, in the order of its lines. It is not
@@ -14,6 +15,7 @@ type Reader struct {
 	empty   int      // empty lines and headers
 	bad     int
 	first   []BadLine
+	causes  []string // of first, without the values that they name
 }
 
 // NewReader returns a Reader of the log in r, which is taken to be gzipped if it begins like a gzip
@@ -51,6 +53,9 @@ func (r *Reader) Read() (Request, error) {
 		if r.isHeader(line) {
 			r.empty++
 			continue
+		}
+		if line[0] == '<' { // RFC 5424 has a byte order mark in front of a message in UTF-8
+			line = bytes.Replace(line, []byte(" "+byteOrderMark), []byte(" "), 1)
 		}
 		request, fault := r.parse(line, untrimmed)
 		if fault.what == "" {
@@ -108,7 +113,7 @@ func (r *Reader) Lines() int { return r.lines.read }
 // BadLines returns the number of lines so far that could not be read. Empty lines are not bad.
 func (r *Reader) BadLines() int { return r.bad }
 
-// FirstBad returns the first bad lines, at most three.
+// FirstBad returns the first bad lines, at most three, and of as many causes as there are.
 func (r *Reader) FirstBad() []BadLine { return append([]BadLine(nil), r.first...) }
 
 // wrapper is the beginning of an object that contains others in an array.
@@ -126,7 +131,25 @@ func unpacking(array string) string {
 
 func (r *Reader) countBad(line []byte, f fault) {
 	r.bad++
+	if len(r.first) == maxFirstBad {
+		r.makeRoom(f)
+	}
 	if len(r.first) < maxFirstBad {
 		r.first = append(r.first, BadLine{Unit: r.Unit(), Number: r.lines.read, Text: excerpt(line), Cause: f.explained(line).String()})
+		r.causes = append(r.causes, f.what)
+	}
+}
+
+// makeRoom drops the last of the first bad lines that has the cause of another, if no line of the cause of f is kept.
+// Otherwise what a program writes when it starts would hide why its requests cannot be read.
+func (r *Reader) makeRoom(f fault) {
+	if slices.Contains(r.causes, f.what) {
+		return
+	}
+	for i, cause := range slices.Backward(r.causes) {
+		if slices.Contains(r.causes[:i], cause) {
+			r.first, r.causes = slices.Delete(r.first, i, i+1), slices.Delete(r.causes, i, i+1)
+			return
+		}
 	}
 }

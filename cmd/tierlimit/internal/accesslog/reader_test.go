@@ -3,6 +3,8 @@ package accesslog
 import (
 	"errors"
 	"io"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -98,6 +100,23 @@ func TestFirstBadLinesAreKept(t *testing.T) {
 	}
 	if s := got[2].String(); !strings.HasPrefix(s, "line 5: the status after") {
 		t.Errorf("String is %q", s)
+	}
+}
+
+// What a program writes when it starts does not hide why its requests cannot be read.
+func TestOneBadLineOfEachCauseIsKept(t *testing.T) {
+	const request = `INFO:     10.0.0.1:4711 - "GET /a HTTP/1.1" 200 OK`
+	log, _, err := readAll(t, strings.NewReader("Started\nWaiting\nRunning\n"+request+"\nWaiting\n"+request+"\n{\n[\n"))
+	if err != nil || log.BadLines() != 8 {
+		t.Fatalf("%v, %d bad lines", err, log.BadLines())
+	}
+	var causes []string
+	for _, bad := range log.FirstBad() {
+		causes = append(causes, strconv.Itoa(bad.Number)+" "+bad.Cause)
+	}
+	want := []string{"1 " + noTime, "4 " + noStamp, "7 " + badJSON}
+	if !slices.Equal(causes, want) {
+		t.Errorf("%q, want %q", causes, want)
 	}
 }
 

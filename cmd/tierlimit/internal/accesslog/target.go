@@ -11,7 +11,7 @@ var versions = []string{"1.0", "1.1", "2", "3", "ws"}
 // splitRequest splits a request line into its method and its path. The path may contain spaces. The
 // protocol begins at the last " HTTP/"; it may be missing, or followed directly by other text.
 func splitRequest(s string) (method, path string) {
-	if s == "-" {
+	if strings.Trim(s, "- ") == "" { // Istio and Amazon's classic load balancer write "- - -"
 		return "", ""
 	}
 	s = strings.TrimLeft(s, " ")

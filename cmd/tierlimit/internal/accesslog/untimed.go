@@ -36,7 +36,7 @@ func parseTimeInFront(line []byte) (Request, fault) {
 func parseUntimed(line []byte) (Request, fault) {
 	text := string(line)
 	r, front, f := parseUvicorn(text)
-	for _, format := range []func(string) (Request, string, fault){parseMorgan, parseFiber, parseUnquoted} {
+	for _, format := range []func(string) (Request, string, fault){parseFiber, parseUnquoted, parseMorgan} {
 		if f.what == noTime {
 			r, front, f = format(text)
 		}

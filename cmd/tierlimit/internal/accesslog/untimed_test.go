@@ -72,6 +72,11 @@ func TestTimesInFrontOfAClient(t *testing.T) {
 		"Granian":                    `[2026-11-22 13:00:00 +0100] 10.0.0.1 - "GET /a HTTP/1.1" 200 1.234`,
 		"nginx with $time_iso8601":   `2026-11-22T13:00:00+01:00 10.0.0.1 "GET /a HTTP/1.1" 200 0`,
 		"the same with a port":       `2026-11-22T13:00:00+01:00 10.0.0.1:4711 "GET /a HTTP/1.1" 200 0`,
+		"nginx with $time_local":     `22/Nov/2026:13:00:00 +0100 10.0.0.1 "GET /a HTTP/1.1" 200`,
+		"the same without quotes":    `[22/Nov/2026:13:00:00 +0100] 10.0.0.1 GET /a HTTP/1.1 200`,
+		"morgan with :date[web]":     `Sun, 22 Nov 2026 12:00:00 GMT 10.0.0.1 GET /a 200`,
+		"a time of C":                `Sun Nov 22 12:00:00 2026 10.0.0.1 GET /a 200`,
+		"morgan with :date[iso]":     `2026-11-22T12:00:00.123Z 10.0.0.1 GET /a 200 - - 1.234 ms`,
 		"uvicorn, the time in front": `2026-11-22 12:00:00,123 - INFO - 10.0.0.1:4711 - "GET /a HTTP/1.1" 200`,
 	} {
 		_, requests, err := readAll(t, strings.NewReader(line))
