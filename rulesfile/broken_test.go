@@ -16,6 +16,7 @@ const (
 
 // broken has the error for each file in testdata/broken, without the file's name.
 var broken = map[string]string{
+	"access-log.yaml":            `:1:1: the file is "10.0.0.1 - - [22/Nov/2026:12:00:00 +0000] \"GET /a HTTP/1.1\" 200 7 \"-\" \"curl/8\" 10.0.0.1 - - [22/Nov/"..., must be a mapping (NAME: VALUE)`,
 	"algorithm.yaml":             `:4:16: tierlimit: invalid algorithm: "leaky-bucket", must be one of auto, sliding-log, sliding-counter, gcra, fixed-window`,
 	"anchor.yaml":                `:3:12: limit is an anchor or alias (rules files have none; write the value out)` + mustBeLimit + "\n" + `anchor.yaml:5:12: limit is an anchor or alias (rules files have none; write the value out)` + mustBeLimit,
 	"deep.yaml":                  `:1:24: lists or fields are nested more than 16 deep`,

@@ -319,10 +319,20 @@ func (p *problems) unlike(n ast.Node, what, like string) {
 		is = "tagged (rules files have no tags)"
 	default:
 		if text, ok := plain(n); ok {
-			is = strconv.Quote(text) // quoted, because the text may contain control sequences for the terminal
+			is = quoted(text)
 		}
 	}
 	p.addf(at(n), "%s is %s, must be %s", what, is, like)
+}
+
+// quoted returns a text in quotes, because it may contain control sequences for the terminal, or only its beginning: a
+// file that is no rules file, such as a log, may be a single text.
+func quoted(text string) string {
+	const most = 100
+	if len(text) <= most {
+		return strconv.Quote(text)
+	}
+	return strconv.Quote(text[:most]) + "..."
 }
 
 // plain returns a scalar as it is written in the file: 007 is these three digits and not the number 7.
