@@ -14,10 +14,10 @@ import (
 // Envoy, Linkerd, Amazon's gateways and tables, Cloudflare, Datadog, nginx's variables, and the W3C's format, which IIS and CloudFront
 // write. "host" comes last, because next to an address it is mostly the server's name.
 var (
-	timeNames   = []string{"StartUTC", "time", "ts", "timestamp", "@timestamp", "start_time", "msec", "time_iso8601", "time_local", "datetime", "requestTimeEpoch", "requestTime", "EdgeStartTimestamp", "started_at", "timeStamp", "Timestamp", "_time", "@t", "date", "eventTime", "reqTimeSec", "requestReceivedTimestamp", "TimeGenerated", "EdgeEndTimestamp", "startTime", "asctime", "Time", "DateTime", "t", "time_micros", "Datetime", "timestamp(ms)", "EventTimestampMs"}
+	timeNames   = []string{"StartUTC", "time", "ts", "timestamp", "@timestamp", "start_time", "msec", "time_iso8601", "time_local", "datetime", "requestTimeEpoch", "requestTime", "EdgeStartTimestamp", "started_at", "timeStamp", "Timestamp", "_time", "@t", "date", "eventTime", "reqTimeSec", "requestReceivedTimestamp", "TimeGenerated", "EdgeEndTimestamp", "startTime", "asctime", "Time", "DateTime", "t", "time_micros", "Datetime", "timestamp(ms)", "EventTimestampMs", "dateTime"}
 	hostNames   = slices.Concat(clientNames, []string{"host"})
 	clientNames = []string{
-		"remote_addr", "client_ip", "remote_ip", "ip", "ClientHost", "request.client_ip", "request.remote_ip", "downstream_remote_address",
+		"remote_ip", "remote_addr", "client_ip", "ip", "ClientHost", "request.client_ip", "request.remote_ip", "downstream_remote_address",
 		"httpRequest.remoteIp", "c-ip", "client.ip", "source.ip", "remote", "properties.clientIp", "req.remoteAddress", "request.remote_addr", "client",
 		"client_addr", "id.orig_h", "remoteAddress", "callerIpAddress", "src_ip", "client.address", "request.remote_address", "request.ip",
 		"httpRequest.clientIp", "client.addr", "ip_address", "remote_host", "cliIP", "sourceIPAddress", "network.client.ip",
@@ -38,7 +38,7 @@ var (
 		"path", "uri", "request_uri", "url", "RequestPath", "resourcePath", "request.uri", "request.path", "uri_path", "httpRequest.requestUrl",
 		"httpRequest.requestPath", "httpRequest.uri", "cs-uri-stem", "url.path", "url.original", "ClientRequestURI", "properties.requestUri", "req.url",
 		"request_url", "requested_uri", "reqPath", "x-envoy-origin-path", "http.url", "attributes.http.url", "cs-uri-path", "meta.req.url",
-		"Properties.RequestPath", "proxy.path", "http.target", "ClientRequestPath", "properties.CsUriStem", "http.request.uri", "cs-uri", "protoPayload.resource",
+		"Properties.RequestPath", "proxy.path", "http.target", "ClientRequestPath", "properties.CsUriStem", "http.request.uri", "cs-uri", "protoPayload.resource", "httpRequest.path", "properties.url",
 	}
 	statusNames = []string{
 		"status", "response_code", "DownstreamStatus", "httpRequest.status", "sc-status",
@@ -79,7 +79,7 @@ func (f fields) request() (Request, fault) {
 		r.Host = "-"
 	}
 	if r.Path == "" {
-		method, path := splitRequest(f.text("request", "req")) // nginx's variable, and the label of LTSV
+		method, path := splitRequest(f.text("request", "req", "requestLine")) // nginx's variable, the label of LTSV, and WildFly's name
 		switch {
 		case r.Method == "" || r.Method == method:
 			r.Method, r.Path = method, path

@@ -107,6 +107,9 @@ func TestFormatsOfOthers(t *testing.T) {
 		"flyctl logs":                {"2026-11-22T12:00:01Z app[1781] ams [info]" + clf, get},
 		"RFC 5424, with a mark":      {"<134>1 2026-11-22T12:00:01Z web1 nginx 8 - - \xef\xbb\xbf" + clf, get},
 		"nginx, tabs":                {"2026-11-22T12:00:00.5Z\t10.0.0.1\tbob\tGET /a?b HTTP/1.1\t200\t7", Request{Time: half.Time, Host: "10.0.0.1", Method: "GET", Path: "/a?b"}},
+		"GitLab's Workhorse":         {`{"time":"2026-11-22T12:00:00.5Z","host":"x.org","remote_addr":"127.0.0.1:0","remote_ip":"10.0.0.1","method":"GET","uri":"/a"}`, Request{Time: half.Time, Host: "10.0.0.1", Method: "GET", Path: "/a"}},
+		"chi's httplog, by path":     {`{"timestamp":"2026-11-22T12:00:00.5Z","message":"GET /a => HTTP 200","httpRequest":{"path":"/a","remoteIP":"10.0.0.1:4711"}}`, Request{Time: half.Time, Host: "10.0.0.1", Path: "/a"}},
+		"WildFly":                    {`{"bytesSent":7,"dateTime":"[22/Nov/2026:12:00:00 +0000]","remoteHost":"10.0.0.1","requestLine":"GET /a?b HTTP/1.1"}`, with(func(r *Request) { r.Status = 0 })},
 		"Cloudflare's firewall":      {`{"Action":"block","ClientIP":"10.0.0.1","ClientRequestPath":"/a","Datetime":"2026-11-22T12:00:00.5Z"}`, Request{Time: half.Time, Host: "10.0.0.1", Path: "/a"}},
 		"CloudFront's milliseconds":  {`{"timestamp(ms)":"1795348800500","c-ip":"10.0.0.1","cs-uri-stem":"/a"}`, Request{Time: half.Time, Host: "10.0.0.1", Path: "/a"}},
 
@@ -237,7 +240,7 @@ func TestFormatsOfOthers(t *testing.T) {
 		"Azure Front Door":          {`{"time":"2026-11-22T12:00:00.5000000Z","category":"FrontDoorAccessLog","properties":{"requestUri":"https://x.azurefd.net:443/a?b","responseBytes":"7","clientIp":"10.0.0.1","socketIp":"10.0.0.9"}}`, Request{Time: half.Time, Host: "10.0.0.1", Path: "/a?b", Bytes: 7}},
 		"Azure Application Gateway": {`{"timeStamp":"2026-11-22T12:00:00.5+00:00","properties":{"clientIP":"10.0.0.1","requestUri":"/a","sentBytes":7}}`, Request{Time: half.Time, Host: "10.0.0.1", Path: "/a", Bytes: 7}},
 		"AWS WAF":                   {`{"timestamp":1795348800500,"action":"ALLOW","httpRequest":{"clientIp":"10.0.0.1","country":"US","headers":[],"uri":"/a?b","httpMethod":"GET"}}`, Request{Time: half.Time, Host: "10.0.0.1", Method: "GET", Path: "/a?b"}},
-		"Azure API Management":      {`{"time":"2026-11-22T12:00:00.5Z","callerIpAddress":"10.0.0.1","properties":{"method":"GET","url":"https://x/a"}}`, Request{Time: half.Time, Host: "10.0.0.1"}},
+		"Azure API Management":      {`{"time":"2026-11-22T12:00:00.5Z","callerIpAddress":"10.0.0.1","properties":{"method":"GET","url":"https://x/a"}}`, Request{Time: half.Time, Host: "10.0.0.1", Path: "/a"}},
 		"a group of slog":           {`{"time":"2026-11-22T12:00:00.5Z","level":"INFO","msg":"200: OK","request":{"method":"GET","host":"x.org","path":"/a?b","ip":"10.0.0.1:6393"},"response":{"status":200}}`, Request{Time: half.Time, Host: "10.0.0.1", Method: "GET", Path: "/a?b"}},
 		"chi's httplog":             {`{"level":"info","httpRequest":{"remoteIP":"10.0.0.1:4711","requestMethod":"GET","requestPath":"/a"},"timestamp":"2026-11-22T12:00:00Z"}`, Request{Time: at, Host: "10.0.0.1", Method: "GET", Path: "/a"}},
 		"restify":                   {`{"name":"x","remoteAddress":"10.0.0.1","req":{"method":"GET","url":"/a"},"time":"2026-11-22T12:00:00.5Z","v":0}`, Request{Time: half.Time, Host: "10.0.0.1", Path: "/a"}},

@@ -62,7 +62,7 @@ func parseWith(timeOf func([]byte) (time.Time, fault), line []byte) (Request, fa
 		if from = cmp.Or(firstOf(from), from); isStamp([]byte(from)) { // CSV without a header, in which the line is quoted
 			return Request{}, fault{what: noFields, value: line[:timeStart]}
 		}
-	} else if _, behind, _ := strings.Cut(from, "]"); addressIn([]byte(behind)).IsValid() { // a level in brackets, without a space
+	} else if _, behind, ok := strings.Cut(from, "]"); ok && addressIn([]byte(behind)).IsValid() { // a level in brackets, without a space
 		from = behind
 	} else if strings.HasPrefix(from, "[") || hasPort(line[host.from:host.to]) {
 		from = bareAddress(from)
@@ -74,8 +74,10 @@ func parseWith(timeOf func([]byte) (time.Time, fault), line []byte) (Request, fa
 		request = rest // the first quotes are of another field, such as nginx's $host
 	}
 	method, path := splitRequest(request)
-	if address, ported := beforePort(from); ported && (!addressIn([]byte(from)).IsValid() || isHypercorn(request)) {
-		from = address // IPv6 without brackets
+	if strings.Count(from, ":") > 1 { // IPv6 without brackets, and perhaps a port
+		if address, ported := beforePort(from); ported && (!addressIn([]byte(from)).IsValid() || isHypercorn(request)) {
+			from = address
+		}
 	}
 	return Request{
 		User:   user(text[ident:timeStart]),
