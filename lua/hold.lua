@@ -129,8 +129,8 @@ local function line_of(s, rule, id, gives_back, charged, ends, units)
 end
 
 -- Ends the holds that are due. Returns, for the holds to be given back, when they were charged, and their units;
--- nothing if there are none. If there is no room for one more hold, lines that are kept only for late settlements
--- are removed, too.
+-- nothing if there are none. If there is no room for one more hold, lines that are kept only for late settlements,
+-- and lines of another clock, are removed, too.
 local function end_holds(s, rule, full)
   if s.first > s.now and not full then
     return
@@ -147,7 +147,10 @@ local function end_holds(s, rule, full)
       end
       gives_back, ends, held = false, s.now, 0
     end
-    if ends > s.now or (ends + LATE > s.now and not full) then
+    -- A hold charged in the future is from before the clock stepped back, and the key's own clock was lost with its
+    -- state. So its units do not count any more. It would otherwise take the place of another one for as long as the step.
+    local lost = full and charged > s.now
+    if not lost and (ends > s.now or (ends + LATE > s.now and not full)) then
       n = n + 1
       kept[n] = line_of(s, rule, id, gives_back, charged, ends, held)
     end

@@ -81,6 +81,49 @@ func TestLaws7And8HoldsOfAKeyAreBounded(t *testing.T) {
 	}
 }
 
+// Law 5: the clock steps back, and the key's state expires while the most holds are open that a key can have. The time of
+// these holds is then that of a clock that nobody knows any more. They must not keep others out for as long as the step.
+func TestLaw5HoldsOfALostClockMakeRoom(t *testing.T) {
+	client, ctx := redistest.Shared(t).Client(t), context.Background()
+	script := NewScript(client)
+	for _, givesBack := range []bool{false, true} {
+		rule := newRule(t, limit.PerHour(limit.MaxQuota), limit.FixedWindow())
+		if givesBack {
+			rule = rule.GivesBack()
+		}
+		key := fmt.Sprint(redistest.Prefix(), "held", givesBack)
+		run := func(e Entry, at int64) Reply {
+			t.Helper()
+			replies, err := script.Run(ctx, []Entry{e}, at)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return replies[0]
+		}
+		const step = int64(24 * time.Hour / time.Microsecond)
+		for id := uint64(1); id <= lua.MaxHolds; id++ {
+			if r := run(holdEntry(key, rule, lua.Hold, id, 1), epoch+step); r.Status != Allowed {
+				t.Fatalf("hold %d: %+v", id, r)
+			}
+		}
+		if r := run(holdEntry(key, rule, lua.Hold, lua.MaxHolds+1, 1), epoch); r.Status != Denied {
+			t.Errorf("one hold too many after the step, while the state is there: %+v", r)
+		}
+		if err := client.Del(ctx, key).Err(); err != nil { // as if it had expired
+			t.Fatal(err)
+		}
+		if r := run(holdEntry(key, rule, lua.Hold, lua.MaxHolds+1, 1), epoch); r.Status != Allowed {
+			t.Errorf("once the state has expired: %+v", r)
+		}
+		if r := run(holdEntry(key, rule, lua.Settle, 1, 1), epoch); r.Fitted != 0 {
+			t.Errorf("the settlement of a hold that made room: %+v", r)
+		}
+		if r := run(holdEntry(key, rule, lua.Settle, lua.MaxHolds+1, 0), epoch); r.Fitted != 1 {
+			t.Errorf("the settlement of the hold that got room: %+v", r)
+		}
+	}
+}
+
 // Law 3: a repeated settlement changes nothing, even in a batch with other entries of the key. Units beyond the
 // held ones are charged once, however often the settlement is sent.
 func TestLaw3ASettlementIsMadeOnce(t *testing.T) {
