@@ -70,8 +70,13 @@ var (
 	}
 	protocolErrors = append([]string{
 		"unknown command", "syntax error", // the second of SET with PXAT, before Redis 6.2
+		wholeScriptsError,
 	}, scriptUnknown...)
 )
+
+// wholeScriptsError is the answer of a Redis 6.2 that sends whole scripts to its replicas, and not what the scripts
+// write. It then refuses to write after a script has read the clock.
+const wholeScriptsError = "Write commands not allowed after non deterministic commands"
 
 // databaseErrors are a server's answers to a SELECT of a database that does not exist, on one node and on a
 // Cluster.
@@ -251,6 +256,8 @@ func Misconfigured(err error) error {
 		return fmt.Errorf("%w: check the user name and the password: %w", limit.ErrAuth, err)
 	case strings.Contains(text, maintNotificationsError):
 		return fmt.Errorf("%w: check the client's MaintNotificationsConfig: its mode must not be ModeEnabled with this server, which has no maintenance notifications: %w", limit.ErrInvalidOption, err)
+	case strings.HasPrefix(text, wholeScriptsError):
+		return fmt.Errorf("%w: its setting lua-replicate-commands must be yes: %w", limit.ErrNotRedis, err)
 	case kind == Protocol:
 		return fmt.Errorf("%w: check the address: %w", limit.ErrNotRedis, err)
 	case beginsWithAny(text, databaseErrors):

@@ -26,17 +26,21 @@ import (
 func TestKindsOfRealErrors(t *testing.T) {
 	t.Parallel()
 	auth, notRedis := limit.ErrAuth, limit.ErrNotRedis
-	var noFunctions, withoutFCALL []string // a server without functions does not know FCALL
-	if redistest.HasFunctions(t) {
-		noFunctions, withoutFCALL = []string{"-fcall"}, []string{"--rename-command", "FCALL", ""}
-	}
-	for _, test := range []struct {
+	type realError struct {
 		name          string
 		client        func(t *testing.T) redis.UniversalClient
 		says          string // part of the error's text, which shows that it is the intended error
 		kind          Kind
 		misconfigured error
-	}{
+	}
+	var noFunctions, withoutFCALL []string // a server without functions does not know FCALL
+	var older []realError                  // errors that only such a server has
+	if redistest.HasFunctions(t) {
+		noFunctions, withoutFCALL = []string{"-fcall"}, []string{"--rename-command", "FCALL", ""}
+	} else {
+		older = append(older, realError{"whole scripts go to replicas", serverWith("--lua-replicate-commands", "no"), "non deterministic", Protocol, notRedis})
+	}
+	for _, test := range append(older, []realError{
 		{"wrong password", withPassword("secret", "wrong"), "WRONGPASS", Auth, auth},
 		{"no password", withPassword("secret", ""), "NOAUTH", Auth, auth},
 		{"user without EVALSHA", asUser(append([]string{"~*", "+@all", "-evalsha"}, noFunctions...)...), "NOPERM", Auth, auth},
@@ -71,7 +75,7 @@ func TestKindsOfRealErrors(t *testing.T) {
 		{"closed client", closedClient, "closed", Unreachable, nil},
 		{"no Sentinel", noSentinel, "", Unreachable, nil},
 		{"no node of the Cluster", noCluster, "", Unreachable, nil},
-	} {
+	}...) {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			// Only a server that does not answer takes all of its time. The others need time on a busy machine.

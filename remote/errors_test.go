@@ -60,6 +60,7 @@ func TestKindOf(t *testing.T) {
 		Protocol: {
 			serverSays("ERR unknown command `EVALSHA`, with args beginning with: "),
 			serverSays(inScript + "ERR syntax error"),
+			serverSays(inScript + "@user_script: 148: Write commands not allowed after non deterministic commands. Call redis.replicate_commands() at the start of your script"),
 			errors.New(`redis: invalid reply: "\x00"`),
 		},
 		Other: {
