@@ -89,6 +89,7 @@ type Batcher struct {
 	closed bool
 	reaper *time.Timer
 	reapAt int64 // local time that the timer is set for; 0: not set
+	spared bool  // the last round came late, and ended nothing
 	reaped int64 // the earliest local time of the timer's next round: the end of the last round, plus a pause
 }
 

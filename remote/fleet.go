@@ -65,6 +65,8 @@ func (f *Fleet) newPlace(key string) *place {
 type Heard struct {
 	// Clock is Redis's clock, in µs.
 	Clock int64
+	// Took is how long the heartbeat took, without the delay with which this process read the answer; 0: unknown.
+	Took time.Duration
 	// Size is the number of instances that share the limits, and Unsettled the number of those that
 	// have reported that they have not settled; both include this one.
 	Size, Unsettled int
@@ -144,7 +146,7 @@ func (f *Fleet) Heartbeat(ctx context.Context, unsettled bool, lost ...Loss) (He
 		return Heard{}, fmt.Errorf("heartbeat: %w", err)
 	}
 	if by != nil {
-		by.clocks.observe(p.key, heard.Clock, sent, localTime())
+		heard.Took = microseconds(by.clocks.observe(p.key, heard.Clock, sent, localTime()))
 	}
 	heard.Size, heard.Place = p.size(&heard, f.size.Load(), localTime(), f.ttl), p.key
 	f.size.Store(int64(heard.Size))

@@ -20,6 +20,10 @@ const (
 	// reapPart is the pause after a round, as a multiple of the round's duration. The pause is never longer
 	// than lookEvery, because a round may have taken long only because the process stood still.
 	reapPart = 4
+	// A round that comes late by more than 1/lateRoundPart of the deadline shows that this process stood still, for
+	// instance because its container had used up its CPU limit. Answers may have come in time that nobody has read
+	// yet. So if a trip is in flight, nothing ends in that round, and the next one comes after as long again.
+	lateRoundPart = 8
 )
 
 // due returns when the reaper must look at the call, if it did so last at the given local time.
@@ -44,7 +48,13 @@ func (b *Batcher) reap() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := localTime()
-	b.reapAt = 0
+	spare := b.opt.Deadline.Microseconds() / lateRoundPart
+	if late := b.reapAt > 0 && now-b.reapAt > spare; late && !b.spared && len(b.trips) > 0 {
+		b.spared, b.reapAt = true, 0
+		b.setReaper(now + spare)
+		return
+	}
+	b.spared, b.reapAt = false, 0
 	next := int64(math.MaxInt64)
 	reap := func(calls []*call, leader *call) {
 		for _, c := range calls {

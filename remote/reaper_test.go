@@ -126,3 +126,48 @@ func TestWhatTheReaperEnds(t *testing.T) {
 		}
 	})
 }
+
+// A round that comes late, because this process stood still, ends nothing if a trip is in flight: its answer may have come.
+// The next round does, also if it is late again.
+func TestALateRoundEndsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const part = 50 * ms / lateRoundPart
+		rule := newRule(t, limit.PerHour(10), limit.GCRA())
+		for what, c := range map[string]struct {
+			late, again int64 // µs, of the two rounds
+			idle        bool  // no trip is in flight
+			spares      bool
+		}{
+			"in time":     {part, 0, false, false},
+			"late":        {part + 1, 0, false, true},
+			"late twice":  {80 * ms, 80 * ms, false, true},
+			"not on trip": {80 * ms, 0, true, false},
+		} {
+			b := NewBatcher(nil, Options{Deadline: 50 * time.Millisecond}, Hooks{Trip: func(int, time.Duration, error) {}})
+			sent := waiting(callOf(t.Context(), Entry{Key: "k", Rule: rule, Cost: 1}), -c.late)
+			if c.idle {
+				b.queue.add(sent)
+			} else {
+				sent.state.Store(callSent)
+				b.trips = []*trip{{calls: []*call{sent}, flight: flight{leader: sent, ends: sent.deadline, ctx: newTripContext(sent.deadline)}}}
+			}
+			b.reapAt = sent.deadline
+			b.reap()
+			if sent.claimed() == c.spares {
+				t.Errorf("%s: the call has ended in the first round: %v", what, sent.claimed())
+			}
+			if want := localTime() + part; c.spares {
+				if b.reapAt != want {
+					t.Errorf("%s: the next round comes after %d µs, want %d", what, b.reapAt-localTime(), part)
+				}
+				b.reapAt -= c.again
+				b.reap()
+				if !errors.Is(sent.err, ErrNoAnswer) || b.spared {
+					t.Errorf("%s: the call ends with %v in the second round", what, sent.err)
+				}
+			}
+			b.trips = nil
+			b.Close()
+		}
+	})
+}

@@ -311,6 +311,19 @@ func TestLaw7TheNextTripTakesAsLongAsTheLastTwo(t *testing.T) {
 	}
 }
 
+// A trip whose answer was read after the deadline says nothing about how long the next one will take: this
+// process stood still.
+func TestAnAnswerThatIsReadLateIsNoMeasure(t *testing.T) {
+	b, _ := newBatcher(t, redistest.Shared(t).Client(t), deadline(80*time.Millisecond))
+	for i, c := range []struct{ took, next int64 }{{2, 0}, {2, 2}, {81, 2}, {81, 2}, {80, 2}, {80, 80}} {
+		full := &trip{cargo: cargo{unmerged: 10}, flight: flight{done: func(error) {}, full: true}}
+		b.tripEnded(full, localTime()+int64(i)*100*ms, c.took*ms, ms, nil)
+		if b.took.next != c.next*ms {
+			t.Errorf("after trip %d, of %d ms, the next one will take %d µs, want %d ms", i, c.took, b.took.next, c.next)
+		}
+	}
+}
+
 // Law 7: trips that were in flight at the same time count as one of the last two: what slowed one of them down slowed
 // down the others, too.
 func TestLaw7TripsThatOverlapCountAsOne(t *testing.T) {

@@ -103,6 +103,8 @@ func (b *Batcher) tripEnded(t *trip, now, took, server int64, err error) {
 	if err == nil {
 		b.distance.answered(now, server)
 		b.delay = took - server
+	}
+	if err == nil && took <= b.opt.Deadline.Microseconds() { // otherwise this process stood still, not Redis
 		// Trips of many processes queue up in front of a slow Redis, and how long one waits there varies. Entries
 		// that come too late cost Redis almost as much as others. If many calls are turned away, there are enough
 		// others to take their place.

@@ -1,6 +1,7 @@
 package outage
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -65,11 +66,11 @@ func (s *Shard) startWithoutRedis(err error) error {
 // firstHeartbeat joins the fleet and returns the shortest of up to four round trips, as far as time allows.
 func (s *Shard) firstHeartbeat() (best time.Duration, err error) {
 	return WithinStart(s.all, func(ctx context.Context) (best time.Duration, err error) {
-		if best, err = s.heartbeatOnce(ctx); err != nil { // connects, and so takes longer
+		if best, _, err = s.heartbeatOnce(ctx); err != nil { // connects, and so takes longer
 			return best, err
 		}
 		for range 3 {
-			took, err := s.heartbeatOnce(ctx)
+			took, _, err := s.heartbeatOnce(ctx)
 			if err != nil {
 				break // no time is left, or Redis has just gone, which the next heartbeat notices
 			}
@@ -151,7 +152,13 @@ func (s *Shard) heartbeat() {
 	if err != nil {
 		return
 	}
-	if err = s.Heartbeat(s.all.Deadline); err != nil {
+	took, ofRedis, err := s.heartbeatUpTo(s.all.Deadline)
+	// If an answer was read late because this process stood still, Redis is not to blame. If its answers do take so long on
+	// their way, trips fail.
+	if err == nil {
+		err = inTime(min(took, ofRedis), s.all.Deadline)
+	}
+	if err != nil {
 		s.unanswered(err)
 	} else if s.failedHeartbeats.Load() == 0 && s.beats.Load() < beatsToKnow {
 		s.beats.Add(1)
@@ -185,10 +192,10 @@ func (s *Shard) probe() {
 	}
 }
 
-// heartbeatOnce renews the membership, and acts on the result. It returns how long Redis took. That
-// excludes the time to find out whether any units are owed, which takes many milliseconds for millions of
-// keys.
-func (s *Shard) heartbeatOnce(ctx context.Context) (took time.Duration, err error) {
+// heartbeatOnce renews the membership, and acts on the result. It returns how long that took, without the time to find
+// out whether any units are owed, which is many milliseconds for millions of keys; and ofRedis, the part of it for which
+// this process is not responsible, as far as that is known.
+func (s *Shard) heartbeatOnce(ctx context.Context) (took, ofRedis time.Duration, err error) {
 	owes, sent, first := s.owesNow(), s.all.Now(), !s.fleet.Heard()
 	unsettled := owes && s.isUnsettled() || s.awaitsMembers()
 	// Losses are read last. So when an instance reports that it has no debts, it has also reported its
@@ -200,10 +207,10 @@ func (s *Shard) heartbeatOnce(ctx context.Context) (took time.Duration, err erro
 	answered := s.all.Now()
 	if remote.IsMoving(err) {
 		s.heartbeatFailed(err)
-		return took, nil // Redis answers; later heartbeats will succeed when the slot has moved
+		return took, took, nil // Redis answers; later heartbeats will succeed when the slot has moved
 	}
 	if err != nil {
-		return took, err
+		return took, took, err
 	}
 	s.failedHeartbeats.Store(0)
 	s.silence.Store(nil)
@@ -224,7 +231,7 @@ func (s *Shard) heartbeatOnce(ctx context.Context) (took time.Duration, err erro
 	if !unsettled {
 		s.settle(heard)
 	}
-	return took, nil
+	return took, cmp.Or(heard.Took, took), nil
 }
 
 // connectPart is how many times its own time limit a heartbeat may take if it has to connect.
@@ -235,12 +242,22 @@ const connectPart = 4
 // round trips. If the connection were given up at d, the next heartbeat would have to connect again. With
 // a distant Redis, no heartbeat would ever be in time.
 func (s *Shard) Heartbeat(d time.Duration) error {
-	ctx, cancel := context.WithTimeout(s.all.Context, max(d, min(connectPart*d, StartWithin)))
-	defer cancel()
-	took, err := s.heartbeatOnce(ctx)
+	took, _, err := s.heartbeatUpTo(d)
 	if err != nil {
 		return err
 	}
+	return inTime(took, d)
+}
+
+// heartbeatUpTo is heartbeatOnce for a heartbeat that should take at most d.
+func (s *Shard) heartbeatUpTo(d time.Duration) (took, ofRedis time.Duration, err error) {
+	ctx, cancel := context.WithTimeout(s.all.Context, max(d, min(connectPart*d, StartWithin)))
+	defer cancel()
+	return s.heartbeatOnce(ctx)
+}
+
+// inTime returns an error if a heartbeat took longer than d.
+func inTime(took, d time.Duration) error {
 	if took > d {
 		return fmt.Errorf("%w (%v): the heartbeat took %v", remote.ErrNoAnswer, d, took)
 	}

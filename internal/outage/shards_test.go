@@ -350,6 +350,31 @@ func TestHeartbeatsAreNotLateForWhatIsOwed(t *testing.T) {
 	}
 }
 
+// A heartbeat that Redis answered in time does not count as a failure if this process read the answer late. A probe does
+// not rely on that: decisions after it might be late for the same reason.
+func TestAHeartbeatThatIsReadLate(t *testing.T) {
+	for _, c := range []struct {
+		ofRedis time.Duration // 0: unknown
+		opens   bool
+	}{{time.Millisecond, false}, {3 * time.Millisecond, true}, {0, true}} {
+		l := newShards(t, 1)
+		l.Deadline = 2 * time.Millisecond
+		s, m := l.first, l.masters[0]
+		failed := 0
+		l.HeartbeatFailed = func(error) { failed++ }
+		m.heard.Took, m.delayed = c.ofRedis, func() { time.Sleep(4 * time.Millisecond) }
+		for range 3 {
+			s.heartbeat()
+		}
+		if opened := !s.Breaker.Closed(); opened != c.opens || failed > 0 != c.opens {
+			t.Errorf("Redis took %v: the breaker has opened: %v, and %d heartbeats failed", c.ofRedis, opened, failed)
+		}
+		if err := s.Heartbeat(l.Deadline); err == nil {
+			t.Errorf("Redis took %v: a probe was answered in time", c.ofRedis)
+		}
+	}
+}
+
 // Law 11: a heartbeat that is refused because its slot is moving says nothing about how large the fleet is.
 func TestLaw11RefusedHeartbeatsDoNotCountTheFleet(t *testing.T) {
 	l := newShards(t, 1)

@@ -197,6 +197,53 @@ func TestSocketIsReadOnlyIfThereIsSomethingToRead(t *testing.T) {
 	redistest.Eventually(t, "the socket is read when the server has closed it", isRead)
 }
 
+// What came before a read's deadline is read, even if the process stood still and the read goes on only after the deadline.
+// Without anything to read, the deadline ends the read. The server's side ends reads by a deadline in the past.
+func TestWhatHasComeIsReadAfterTheDeadline(t *testing.T) {
+	ask := make(chan bool)
+	peer := make(chan net.Conn, 1)
+	client := dial(t, listen(t, "tcp", "127.0.0.1:0", func(c net.Conn) {
+		peer <- c
+		for range ask {
+			_, _ = c.Write([]byte("x"))
+		}
+	}), nil)
+	defer close(ask)
+	if err := client.SetReadDeadline(time.Unix(1, 0)); err != nil {
+		t.Fatal(err)
+	}
+	b := make([]byte, 2)
+	if n, err := client.Read(b); n != 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Fatalf("%d bytes, %v, though nothing has come", n, err)
+	}
+	ask <- true
+	redistest.Eventually(t, "the byte is read", func() bool {
+		n, err := client.Read(b)
+		if n == 0 && !errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Fatal(err)
+		}
+		return n == 1 && err == nil
+	})
+
+	server := Server(<-peer)
+	if _, err := client.Write([]byte("y")); err != nil {
+		t.Fatal(err)
+	}
+	redistest.Eventually(t, "the byte can be read", func() (come bool) {
+		socket, err := server.(syscall.Conn).SyscallConn()
+		if err == nil {
+			err = socket.Read(func(uintptr) bool { come = true; return true })
+		}
+		return err == nil && come
+	})
+	if err := server.SetReadDeadline(time.Unix(1, 0)); err != nil {
+		t.Fatal(err)
+	}
+	if n, err := server.Read(b); n != 0 || !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("the server's side: %d bytes, %v", n, err)
+	}
+}
+
 // Reads and writes do not block on a socket that was set to block: deadlines hold, and the scheduler is not held
 // up.
 func TestSocketThatWaits(t *testing.T) {
