@@ -1333,11 +1333,14 @@ func TestStatsdSettings(t *testing.T) {
 		"USE_STATSD=true STATSD_PROTOCOL=UDP":               "udp localhost:8125",
 		"USE_STATSD=true STATSD_PROTOCOL=tcp4":              "tcp4 localhost:8125",
 		"USE_STATSD=true STATSD_PROTOCOL=unix":              "STATSD_PROTOCOL",
-		"USE_DOG_STATSD=true STATSD_PROTOCOL=none":          "udp localhost:8125 dog",
+		"USE_DOG_STATSD=true STATSD_PROTOCOL=none":          "udp localhost:8125 dog container",
 		"DISABLE_STATS=true STATSD_PROTOCOL=none":           "STATSD_PROTOCOL",
-		"USE_DOG_STATSD=true":                               "udp localhost:8125 dog",
-		"USE_DOG_STATSD=true USE_STATSD=false":              "udp localhost:8125 dog",
-		"USE_DOG_STATSD=true DD_ENV=prod DD_VERSION=1.2":    "udp localhost:8125 dog [env:prod version:1.2]",
+		"USE_DOG_STATSD=true":                               "udp localhost:8125 dog container",
+		"USE_DOG_STATSD=true USE_STATSD=false":              "udp localhost:8125 dog container",
+		"USE_DOG_STATSD=true DD_ENV=prod DD_VERSION=1.2":    "udp localhost:8125 dog container [env:prod version:1.2]",
+		"USE_DOG_STATSD=true DD_ENTITY_ID=e":                "udp localhost:8125 dog [dd.internal.entity_id:e]",
+		"USE_DOG_STATSD=true DD_ORIGIN_DETECTION_ENABLED=F": "udp localhost:8125 dog",
+		"USE_DOG_STATSD=true DD_ORIGIN_DETECTION_ENABLED=?": "udp localhost:8125 dog container",
 		"DD_ENV=prod":                                       "tcp localhost:8125",
 		"USE_STATSD=false":                                  "",
 		"USE_PROMETHEUS=true":                               "",
@@ -1345,7 +1348,7 @@ func TestStatsdSettings(t *testing.T) {
 		"USE_PROMETHEUS=true USE_STATSD=true":               "tcp localhost:8125",
 		"USE_PROMETHEUS=true EXTRA_TAGS=a:b":                "EXTRA_TAGS",
 		"USE_STATSD=false STATSD_HOST=h":                    "STATSD_HOST",
-		"USE_DOG_STATSD=true DOG_STATSD_MOGRIFIER_A_NAME=x": "udp localhost:8125 dog DOG_STATSD_MOGRIFIER_A_NAME",
+		"USE_DOG_STATSD=true DOG_STATSD_MOGRIFIER_A_NAME=x": "udp localhost:8125 dog container DOG_STATSD_MOGRIFIER_A_NAME",
 		"USE_DOG_STATSD=true USE_STATSD=true":               "error",
 	} {
 		s, warnings, err := FromEnvironment(strings.Fields(environ))
@@ -1357,6 +1360,9 @@ func TestStatsdSettings(t *testing.T) {
 			}
 			if s.Statsd.Dog {
 				got = append(got, "dog")
+			}
+			if s.Statsd.NameContainer {
+				got = append(got, "container")
 			}
 			if len(s.Statsd.DogTags) > 0 {
 				got = append(got, fmt.Sprint(s.Statsd.DogTags))

@@ -200,6 +200,7 @@ func (e *environment) statsd(s *Settings) {
 	case dog:
 		s.Statsd.Network = "udp"
 		s.Statsd.DogTags = e.datadogTags()
+		s.Statsd.NameContainer = e.namesContainer()
 	case !slices.Contains([]string{"tcp", "tcp4", "tcp6", "udp", "udp4", "udp6"}, s.Statsd.Network):
 		s.Statsd.Network = "" // as nothing is sent with such a protocol in envoyproxy/ratelimit; meaningless warns of it
 	}
@@ -215,6 +216,13 @@ func (e *environment) datadogTags() (tags []string) {
 		}
 	}
 	return tags
+}
+
+// namesContainer reports whether Datadog's own client would say which container it runs in: DD_ENTITY_ID says it better,
+// and any DD_ORIGIN_DETECTION_ENABLED that is not false leaves it on.
+func (e *environment) namesContainer() bool {
+	on, err := strconv.ParseBool(e.text("DD_ORIGIN_DETECTION_ENABLED", "true"))
+	return e.text("DD_ENTITY_ID", "") == "" && (on || err != nil)
 }
 
 // shortestFlush is the shortest interval at which statistics may be sent.

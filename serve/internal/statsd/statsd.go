@@ -25,6 +25,8 @@ type Settings struct {
 	Dog  bool
 	// DogTags are further tags in DogStatsD's form, NAME:VALUE, which are sent unchanged.
 	DogTags []string
+	// NameContainer adds to every line in DogStatsD's form which container it comes from, if there is one.
+	NameContainer bool
 }
 
 const (
@@ -51,7 +53,13 @@ type Sender struct {
 
 // New returns a sender of statistics.
 func New(settings Settings, from *stats.Set) *Sender {
-	return &Sender{settings: settings, from: from, tags: settings.tags(), sent: make(map[string]uint64)}
+	tags := settings.tags()
+	if settings.Dog && settings.NameContainer {
+		if of := container(); of != "" {
+			tags += "|c:" + of
+		}
+	}
+	return &Sender{settings: settings, from: from, tags: tags, sent: make(map[string]uint64)}
 }
 
 var inTagValue = strings.NewReplacer(".", "_", ":", "_", "|", "_")
