@@ -52,6 +52,8 @@ func (c *Config) Match(domain string, entries []*commonv3.RateLimitDescriptor_En
 					m.Values[i] = strings.TrimPrefix(next.shared, entry.GetKey()+"_")
 				}
 			}
+		} else if entry.GetValue() == "" {
+			telling = true // as in envoyproxy/ratelimit, the name lacks the "_" at which key_value ends
 		}
 		at = next
 		if i < len(entries)-1 && len(at.children) == 0 {

@@ -195,6 +195,7 @@ descriptors:
   - {key: quiet, value: "w*", rate_limit: {unit: hour, requests_per_unit: 1}}
   - {key: "any*", value: v, rate_limit: {unit: hour, requests_per_unit: 1}}
   - {key: "every*", share_threshold: true, rate_limit: {unit: hour, requests_per_unit: 1}}
+  - {key: ends_, rate_limit: {unit: hour, requests_per_unit: 1}}
 `)
 	for asked, want := range map[string]struct{ name, values string }{
 		"file=test1":                    {"d.file_test1", ""},
@@ -211,6 +212,9 @@ descriptors:
 		// As in envoyproxy/ratelimit, if the key contains a *.
 		"anything=v": {"d.anything_any*_v", ""},
 		"everyone=x": {"d.everyone_every*", "every*"},
+		// As there, if the key ends with a _ that separates it from an empty value.
+		"ends=":   {"d.ends", ""},
+		"ends_=x": {"d.ends_", ""},
 	} {
 		m := c.Match("d", entries(asked))
 		if m.Limit == nil || m.StatName != want.name || strings.Join(m.Values, "|") != want.values {
@@ -386,10 +390,10 @@ domain: d
 descriptors:
   - key: k
     rate_limit: {unit: day}
-    metadata: {on: yes, since: 2022-11-28, list: [off, 010, 1.5, ~, "yes", 2001-12-14 21:59:43.10 -5], deep: [{no: a, 0x10: b, 1.50: c, ~: d, "off": e, 2022-11-28: f}]}
+    metadata: {on: yes, ~: no name, since: 2022-11-28, list: [off, 010, 1.5, ~, "yes", 2001-12-14 21:59:43.10 -5], deep: [{no: a, 0x10: b, 1.50: c, ~: d, "off": e, 2022-11-28: f}]}
 `)
 	deep := []any{map[string]any{"false": "a", "16": "b", "1.5": "c", "<nil>": "d", "off": "e", "2022-11-28": "f"}}
-	want := map[string]any{"on": true, "deep": deep, "since": "2022-11-28", "list": []any{false, 8.0, 1.5, nil, "yes", "2001-12-14 21:59:43.10 -5"}}
+	want := map[string]any{"on": true, "": "no name", "deep": deep, "since": "2022-11-28", "list": []any{false, 8.0, 1.5, nil, "yes", "2001-12-14 21:59:43.10 -5"}}
 	if got := c.Limits()[0].Metadata.AsMap(); !reflect.DeepEqual(got, want) {
 		t.Errorf("%v\nwant %v", got, want)
 	}

@@ -359,7 +359,12 @@ func (p *problems) metadata(n *yaml.Node) *structpb.Struct {
 		p.addf(n, "metadata is %s, must be a mapping (NAME: VALUE)", kindOf(n))
 		return nil
 	}
-	value := p.anything(n, func(name *yaml.Node) string { return name.Value })
+	value := p.anything(n, func(name *yaml.Node) string {
+		if isNull(name) {
+			return "" // as in envoyproxy/ratelimit
+		}
+		return name.Value
+	})
 	if value == nil || len(value.GetStructValue().GetFields()) == 0 {
 		return nil
 	}
