@@ -17,6 +17,7 @@ import (
 
 	"github.com/tierlimit/tierlimit/internal/redistest"
 	"github.com/tierlimit/tierlimit/serve/internal/config"
+	"github.com/tierlimit/tierlimit/serve/internal/stats"
 )
 
 // start starts a service on the shared Redis, with one configuration file.
@@ -445,5 +446,35 @@ func TestNoConfiguration(t *testing.T) {
 	server := startOn(t, redistest.Shared(t).Addr(), t.TempDir())
 	if _, err := server.client(t).ShouldRateLimit(t.Context(), asking("shop user=a")); status.Code(err) != codes.Unknown {
 		t.Error(err)
+	}
+}
+
+// Limits that count no hits, because they are unlimited or replaced, take none of the names that contain values: the
+// number of names is bounded.
+func TestLimitsThatCountNothingTakeNoNames(t *testing.T) {
+	server := start(t, `
+domain: d
+descriptors:
+  - {key: free, detailed_metric: true, rate_limit: {unlimited: true}}
+  - {key: base, detailed_metric: true, rate_limit: {name: base, unit: year, requests_per_unit: 1}}
+  - {key: better, rate_limit: {unit: year, requests_per_unit: 10, replaces: [{name: base}]}}
+  - {key: detail, detailed_metric: true, rate_limit: {unit: year, requests_per_unit: 1}}
+`)
+	client := server.client(t)
+	const some = stats.MaxDynamic / 10
+	for n := range 11 {
+		for _, key := range []string{"free", "base"} {
+			request := asking("d better=x")
+			for i := range some {
+				request.Descriptors = append(request.Descriptors, asking(fmt.Sprintf("d %s=%d", key, n*some+i)).Descriptors...)
+			}
+			if a := ask(t, client, request); a.err != nil {
+				t.Fatal(a.err)
+			}
+		}
+	}
+	ask(t, client, asking("d detail=x"))
+	if hits, left := server.stats.Limit("d.detail_x").TotalHits.Load(), server.stats.DynamicLeftOut.Load(); hits != 1 || left != 0 {
+		t.Errorf("%d hits have the name with the value, and %d names are left out", hits, left)
 	}
 }

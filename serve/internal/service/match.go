@@ -26,6 +26,7 @@ type asked struct {
 	hits      uint64 // at most maxHits
 	negative  bool   // hits are given back
 	counts    *stats.Limit
+	statName  string // of the counts, if it contains values of the request
 
 	asked    bool // the rule has been asked
 	decision limit.Decision
@@ -63,7 +64,7 @@ func (s *Service) match(l *loaded, request *ratelimitv3.RateLimitRequest) ([]ask
 			a.limit, a.rule, a.unlimited = m.Limit, m.Limit.Rule, m.Limit.Unlimited
 			a.counts = l.counts[m.Limit]
 			if m.Dynamic {
-				a.counts = s.stats.Dynamic(m.StatName, a.counts)
+				a.statName = m.StatName
 			}
 		}
 		if a.limit == nil {
@@ -78,8 +79,13 @@ func (s *Service) match(l *loaded, request *ratelimitv3.RateLimitRequest) ([]ask
 		replace(all)
 	}
 	for i := range all {
-		if all[i].unlimited {
-			all[i].limit = nil
+		a := &all[i]
+		if a.unlimited {
+			a.limit = nil
+		}
+		// Names are kept only for limits that count hits, because there may only be stats.MaxDynamic of them.
+		if a.limit != nil && a.statName != "" {
+			a.counts = s.stats.Dynamic(a.statName, a.counts)
 		}
 	}
 	return all, nil
