@@ -278,7 +278,9 @@ make[SLIDING_COUNTER] = function()
     end
     local k, width = unpack_int(raw, HEADER + 1, 2), byte(raw, HEADER + 3)
     s.total = unpack_int(raw, HEADER + 10, 6)
-    return width > 0 and width <= WIDEST and k > 0 and k <= MAX_K and unpack_int(raw, HEADER + 4, 6) > 0
+    -- Sub-windows take a µs or more, so their numbers are below LATEST. Otherwise they could reach 2^53, where a loop
+    -- that subtracts 1 from a number never ends.
+    return width > 0 and width <= WIDEST and k > 0 and k <= MAX_K and unpack_int(raw, HEADER + 4, 6) >= k
       and #raw == COUNTS + (k + 1) * width and s.total <= 2 * MAX_UNITS
   end
 

@@ -23,7 +23,7 @@ func (s *State) counter(f fields, _ int64) error {
 	if err := f.is(counts + (k+1)*width); err != nil {
 		return err
 	}
-	if k < 1 || k > limit.MaxBuckets || width < 1 || width > 6 || s.Window < 1 {
+	if k < 1 || k > limit.MaxBuckets || width < 1 || width > 6 || s.Window < k {
 		return fmt.Errorf("%w: %d sub-windows of %d µs in %d bytes each", ErrDamaged, k, s.Window, width)
 	}
 	if total := f.int(lua.HeaderBytes+9, 6); total > 2*lua.MaxKeyUnits {

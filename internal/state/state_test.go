@@ -308,7 +308,7 @@ func TestDamagedParameters(t *testing.T) {
 		for b := range int64(3) {
 			check(a < 1 || b < 1, 0, lua.TagGCRA, 7, 0, 6, a, 6, b)
 			for _, width := range []int64{0, 1, 6, 7} {
-				check(a < 1 || b < 1 || width < 1 || width > 6, int((a+1)*width), lua.TagCounter, 2, a, 1, width, 6, b, 6, 0)
+				check(a < 1 || b < a || width < 1 || width > 6, int((a+1)*width), lua.TagCounter, 2, a, 1, width, 6, b, 6, 0)
 			}
 			for head := range int64(3) {
 				check(b > a || head >= a, int(5*a), lua.TagLog, 6, 1, 5, 2, 4, a, 4, head, 4, b)
@@ -335,6 +335,7 @@ func FuzzDecode(f *testing.F) {
 				value[i] = byte(i)
 			}
 			value[0] = tag
+			copy(value[min(size, 8):], make([]byte, min(size-min(size, 8), 7))) // an offset of 0: others are refused with the header
 			f.Add(value)
 		}
 	}
