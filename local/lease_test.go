@@ -49,6 +49,9 @@ func TestALeaseIsSpentUntilItEnds(t *testing.T) {
 	if got := l.Left(noon); got != 6 {
 		t.Errorf("%d left", got)
 	}
+	if got := l.Left(noon + second); got != 0 {
+		t.Errorf("%d left after its end", got)
+	}
 	if e, ok := l.End(hash); !ok || e.Left != 6 || e.Units != 10 || l.Held() != 0 {
 		t.Errorf("%v, %+v", ok, e)
 	}
@@ -240,11 +243,11 @@ func TestUnusedLeasesEnd(t *testing.T) {
 	}
 }
 
-// A set that is full of leases has no place for another key, and no lease is forgotten.
+// A set that is full of leases has no place for another key, and each lease can be spent.
 func TestLeasesAreNotEvicted(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		l := NewLeases[string](leaseWays)
-		held := int64(0)
+		held, leased := int64(0), []uint64(nil)
 		for hash := uint64(1); hash <= 40; hash++ {
 			for range 10 {
 				if l.Wanted(hash, noon, 1, leaseLife, 100) > 0 {
@@ -252,13 +255,18 @@ func TestLeasesAreNotEvicted(t *testing.T) {
 						l.Refused(hash, noon)
 					} else {
 						l.Hold(hash, noon, lease(hash, noon, 5))
-						held += 5
+						held, leased = held+5, append(leased, hash)
 					}
 				}
 			}
 		}
 		if l.Left(noon) != held || held > 5*leaseWays {
 			t.Fatalf("%d units held, %d left", held, l.Left(noon))
+		}
+		for _, hash := range leased {
+			if _, ok := l.Spend(hash, noon, 5, 5); !ok {
+				t.Fatalf("the lease of key %d of %v cannot be spent", hash, leased)
+			}
 		}
 	})
 }

@@ -599,7 +599,7 @@ func TestLaw11SlotsGrantedAloneAreReported(t *testing.T) {
 	if granted, _ := table.GrantAlone(slotsNow, theKey, "owner", fleetTTL, Share{Quota: 4, Outage: 1, Fleet: 2}, 2, &s); !granted || woken == 0 {
 		t.Fatalf("granted %v, woken %d times", granted, woken)
 	}
-	if all := table.Statements(slotsNow, false, everyKey); len(all) != 1 || !all[0].Absolute || all[0].Units != 2 {
+	if all := table.Statements(slotsNow, false, everyKey); len(all) != 1 || !all[0].Absolute || all[0].Units != 2 || all[0].Owner != "owner" || all[0].TTL != fleetTTL {
 		t.Errorf("Redis is told %+v", all)
 	}
 }
@@ -613,5 +613,149 @@ func TestLaw11ADenialLeavesNothingFree(t *testing.T) {
 	h.Unchanged(slotsNow, 0)
 	if granted, left := table.GrantAlone(slotsNow, theKey, "owner", fleetTTL, Share{Quota: 9, Outage: 1, Fleet: 2}, 1, &more); granted || left != 0 {
 		t.Errorf("granted %v, %d left of what others hold", granted, left)
+	}
+}
+
+// Law 11: slots whose time is over when Redis is lost make no share, even if nothing has noticed yet that they are lost.
+func TestLaw11SlotsThatAreOverMakeNoShare(t *testing.T) {
+	table := NewSlots[string](func() {})
+	till := slotsNow + int64(fleetTTL)
+	for range 4 {
+		holdSlots(table, slotsNow, till, 6, new(Slot[string]))
+	}
+	if room := table.Room(till, theKey, Share{Quota: 10, Outage: 7, Fleet: 3}); room != 3 {
+		t.Errorf("room for %d units, want a third of the limit", room)
+	}
+}
+
+// A slot that is released when its time is over was lost, and is counted as such. No units are released.
+func TestASlotReleasedAfterItsTimeWasLost(t *testing.T) {
+	table := NewSlots[string](func() {})
+	var slot Slot[string]
+	till := slotsNow + int64(fleetTTL)
+	holdSlots(table, slotsNow, till, 1, &slot)
+	if _, units, told := slot.Release(till, till+1, true); units != 0 || told {
+		t.Errorf("%d units are released, and Redis is told at once: %v", units, told)
+	}
+	if c := table.Counts()[theKey.Rule]; c != (SlotCounts{Lost: 1}) {
+		t.Errorf("%+v", c)
+	}
+}
+
+// Law 7: a key of which nothing is held is forgotten at once, whatever was asked of it. Otherwise keys that are denied
+// would fill the memory.
+func TestLaw7KeysOfWhichNothingIsHeldAreForgottenAtOnce(t *testing.T) {
+	none := Share{Quota: 1, Outage: 1, Fleet: 1}
+	for what, ask := range map[string]func(*Slots[string]){
+		"Redis denies": func(table *Slots[string]) {
+			h, _ := table.Enter(theKey, "owner", fleetTTL)
+			h.Unchanged(slotsNow, 0)
+		},
+		"the share has no room": func(table *Slots[string]) {
+			table.GrantAlone(slotsNow, theKey, "owner", fleetTTL, none, 2, new(Slot[string]))
+		},
+		"the room is asked for":   func(table *Slots[string]) { table.Room(slotsNow, theKey, none) },
+		"nothing can be reserved": func(table *Slots[string]) { table.Reserve(slotsNow, theKey, "owner", fleetTTL, none, 2, 1) },
+		"nothing is held any more, and Redis has been told": func(table *Slots[string]) {
+			var slot Slot[string]
+			holdSlots(table, slotsNow, slotsNow+int64(fleetTTL), 1, &slot)
+			slot.Release(slotsNow, slotsNow+1, false)
+			for _, s := range table.Statements(slotsNow, false, everyKey) {
+				s.Answered(slotsNow, slotsNow+int64(fleetTTL), 1, 1)
+			}
+		},
+	} {
+		table := NewSlots[string](func() {})
+		if ask(table); table.Keys() != 0 {
+			t.Errorf("%s: %d keys", what, table.Keys())
+		}
+	}
+}
+
+// Law 13: a key stays known while anything about it is in flight. A request that is granted after another one was
+// denied is renewed like any other, and a statement whose answer takes very long is still received.
+func TestLaw13KeysStayKnownWhileSomethingIsInFlight(t *testing.T) {
+	table := NewSlots[string](func() {})
+	granted, _ := table.Enter(theKey, "owner", fleetTTL)
+	denied, _ := table.Enter(theKey, "owner", fleetTTL)
+	denied.Unchanged(slotsNow, 0)
+	var slot Slot[string]
+	granted.Granted(slotsNow, slotsNow+int64(fleetTTL), 0, 1, &slot)
+	if all := table.Statements(slotsNow, true, everyKey); len(all) != 1 || all[0].Units != 1 {
+		t.Errorf("to renew it: %+v", all)
+	}
+	slot.Release(slotsNow, slotsNow+1, false)
+	all := table.Statements(slotsNow, false, everyKey)
+	if len(all) != 1 {
+		t.Fatalf("Redis is told %+v", all)
+	}
+	now := slotsNow + 3*int64(fleetTTL)
+	if table.Statements(now, true, everyKey); table.Keys() != 1 {
+		t.Errorf("%d keys while a statement is in flight", table.Keys())
+	}
+	if all[0].Answered(now, now+int64(fleetTTL), 1, 1); table.Keys() != 0 {
+		t.Errorf("%d keys after its answer", table.Keys())
+	}
+}
+
+// Law 13: a key in doubt is not forgotten before Redis has certainly forgotten it. That counts from the last thing that
+// Redis may have run: a renewal that it answered, or a statement that failed.
+func TestLaw13KeysInDoubtAreKnownForLongEnough(t *testing.T) {
+	const later = slotsNow + int64(fleetTTL)/2
+	for what, last := range map[string]func(*Slots[string], *Slot[string]){
+		"a renewal": func(table *Slots[string], slot *Slot[string]) {
+			renewal := table.Statements(slotsNow, true, everyKey)
+			renewal[0].Answered(later, later+int64(fleetTTL), 1, 1)
+			slot.Release(later, later+1, false)
+		},
+		"a failed statement": func(table *Slots[string], slot *Slot[string]) {
+			slot.Release(slotsNow, slotsNow+1, false)
+			statement := table.Statements(slotsNow, false, everyKey)
+			statement[0].Failed(slotsNow, later)
+		},
+	} {
+		table := NewSlots[string](func() {})
+		var slot Slot[string]
+		holdSlots(table, slotsNow, slotsNow+int64(fleetTTL), 1, &slot)
+		last(table, &slot)
+		gone := later + goneAfter*int64(fleetTTL)
+		if table.Statements(gone-1, false, noKey); table.Keys() != 1 {
+			t.Errorf("%s: %d keys before Redis has forgotten it", what, table.Keys())
+		}
+		if table.Statements(gone, false, noKey); table.Keys() != 0 {
+			t.Errorf("%s: %d keys after Redis has forgotten it", what, table.Keys())
+		}
+	}
+}
+
+// Law 13: a slot that Redis grants is not kept beyond its time merely because other slots of its key were kept before,
+// and have been given back.
+func TestLaw13KeepingEndsWithTheSlotsThatWereKept(t *testing.T) {
+	table := NewSlots[string](func() {})
+	var kept, granted Slot[string]
+	till := slotsNow + int64(fleetTTL)
+	holdSlots(table, slotsNow, till, 1, &kept)
+	h, _ := table.Enter(theKey, "owner", fleetTTL)
+	table.Keep(slotsNow, noKey)
+	kept.Release(slotsNow, slotsNow+1, false)
+	h.Granted(slotsNow, till, 1, 1, &granted)
+	if !lasts(&granted, till-1) || lasts(&granted, till) {
+		t.Errorf("held before the end: %v, at the end: %v", lasts(&granted, till-1), lasts(&granted, till))
+	}
+}
+
+// Whoever sends statements is woken when the last entry in flight of a key in doubt has ended.
+func TestAStatementIsDueWhenNothingIsInFlight(t *testing.T) {
+	woken := 0
+	table := NewSlots[string](func() { woken++ })
+	h, _ := table.Enter(theKey, "owner", fleetTTL)
+	table.Doubt(slotsNow, everyKey)
+	if all := table.Statements(slotsNow, false, everyKey); len(all) != 0 {
+		t.Errorf("Redis is told %+v", all)
+	}
+	woken = 0
+	h.Unchanged(slotsNow, 1)
+	if all := table.Statements(slotsNow, false, everyKey); woken == 0 || len(all) != 1 {
+		t.Errorf("woken %d times, Redis is told %+v", woken, all)
 	}
 }
