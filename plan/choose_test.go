@@ -251,6 +251,59 @@ func TestPlansSayWhatTheyCost(t *testing.T) {
 	}
 }
 
+// A plan names, of each algorithm and rounding, the nearest candidate that would have been better, and says in what
+// respect it does not meet the need.
+func TestPlansSayWhyNotAnother(t *testing.T) {
+	for need, want := range map[plan.Need]string{
+		{Above: plan.AtMost(0)}: "the cheapest with never above the limit, at most 6.25 % of the window late; " +
+			"not sliding-counter:k=1,estimate which can go 98.3 % above, nor sliding-counter:k=1,strict which is up to 100 % late, " +
+			"nor gcra:burst=1 which is up to 98.3 % late, nor fixed-window which can go 100 % above.",
+		{Bytes: 300}: "the most exact with at most 6.25 % of the window late, at most 300 bytes a key; " +
+			"not sliding-counter:k=128,strict with 328 bytes, nor sliding-log with 520 bytes.",
+		{Above: plan.AtMost(1)}: "the cheapest with at most 100 % above the limit, at most 6.25 % of the window late.",
+	} {
+		if p, err := plan.Choose(limit.PerMinute(60), need); err != nil || p.Why != want {
+			t.Errorf("%v: %v\n%s\nwant\n%s", need, err, p.Why, want)
+		}
+	}
+}
+
+// A budget that a candidate takes up completely is met.
+func TestABudgetMayBeTakenUpCompletely(t *testing.T) {
+	c := plan.Candidate{Limit: limit.PerMinute(60), Algorithm: limit.SlidingLog()}
+	for spare, want := range map[int64]bool{0: true, -1: false} {
+		if met, err := (plan.Need{Bytes: c.Full(0) + spare}).Met(c); err != nil || met != want {
+			t.Errorf("%d bytes to spare: met %v, %v", spare, met, err)
+		}
+	}
+}
+
+// There are only candidates that can enforce the limit, and no two that are alike.
+func TestCandidatesOfALimit(t *testing.T) {
+	for l, want := range map[limit.Limit]struct {
+		n     int
+		first limit.Algorithm
+	}{
+		limit.Concurrent(3):              {1, limit.Concurrency()},
+		limit.PerDay(100_000):            {37, limit.SlidingLog()},
+		limit.PerDay(100_001):            {36, limit.SlidingCounter(limit.MaxBuckets, limit.Strict)},
+		limit.PerMinute(10).WithBurst(3): {31, limit.SlidingLog()},
+		limit.PerMinute(3):               {33, limit.SlidingLog()}, // three bursts
+	} {
+		all, err := plan.Candidates(l)
+		if err != nil || len(all) != want.n || all[0].Algorithm != want.first {
+			t.Errorf("%v: %d candidates %v, %v; want %d, %v first", l, len(all), all, err, want.n, want.first)
+		}
+		seen := make(map[plan.Candidate]bool)
+		for _, c := range all {
+			if c.Algorithm.Validate() != nil || seen[c] {
+				t.Errorf("%v: %v is not valid, or there twice", l, c)
+			}
+			seen[c] = true
+		}
+	}
+}
+
 func TestWhatCannotBeNeeded(t *testing.T) {
 	recorded := traffic.New([]traffic.Request{{At: time.Unix(1, 0), Key: "k"}})
 	for name, tc := range map[string]struct {

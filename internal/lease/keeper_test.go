@@ -476,3 +476,36 @@ func TestLaw12CloseGivesLeasesBackForALimitedTime(t *testing.T) {
 		t.Errorf("%d leases are given back, and told is %v; %d units are left", len(l.asked), told, k.Left())
 	}
 }
+
+// Close does not ask a Redis that is lost: the units of its leases stay charged there until they leave the window.
+// They are not on record as spent.
+func TestLeasesStayChargedInARedisThatIsLost(t *testing.T) {
+	l := newLeasing(t)
+	l.demand()
+	left := l.Left()
+	l.shards.Of(key).Breaker.ForceOpen(errors.New("lost"))
+	l.asked = nil
+	if l.Close(); left == 0 || len(l.asked) > 0 || l.notGivenBack != nil || l.Left() != 0 {
+		t.Errorf("%d units on lease: Redis is asked %+v, told %v, %d left", left, l.asked, l.notGivenBack, l.Left())
+	}
+	account := ledger.Account[*outage.Rule]{Hash: hash, Window: time.Minute, Quota: 1000}
+	if used := l.ledger.Used(&account, l.now); used != 0 {
+		t.Errorf("%d units count as granted here", used)
+	}
+}
+
+// The lease of a key that was reset cannot be spent, and is not given back: Redis no longer knows of it.
+func TestLeasesOfResetKeysAreDropped(t *testing.T) {
+	l := newLeasing(t)
+	l.demand()
+	if l.Left() == 0 {
+		t.Fatal("no lease")
+	}
+	l.Drop(l.rule, hash)
+	if _, ok := l.Spend(l.rule, hash, l.now, 1, 1); ok || l.Left() != 0 {
+		t.Errorf("spent %v, %d left", ok, l.Left())
+	}
+	if l.Close(); l.refunded != 0 {
+		t.Errorf("%d units are given back", l.refunded)
+	}
+}

@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"runtime"
 	"slices"
@@ -257,6 +258,47 @@ func TestLaw11UnchargedRecordsAreNotEvictedForChargedOnes(t *testing.T) {
 	grantedByRedis()
 	if _, keys := l.Waiting(); keys != ledgerWays-1 || len(l.Lost(all, noon+second)) != 1 {
 		t.Errorf("%d keys wait and %+v is lost; want the least of them to have made way", keys, l.Lost(all, noon+second))
+	}
+	// The record of the most units makes way if it is the only one whose units are charged; otherwise that of the fewest.
+	for charged, want := range map[int]int{0: 0, ledgerWays - 1: ledgerWays - 1, -1: 3} {
+		l = New[string](ledgerWays)
+		accounts := make([]*Account[string], ledgerWays)
+		for i := range accounts {
+			accounts[i] = account()
+			if i == charged {
+				l.Learn(accounts[i], noon, Known{Granted: 50, Free: 50, Capacity: 100, Sliding: true})
+			} else {
+				l.Take(accounts[i], outage, noon, []int64{5, 4, 5, 3}[i%4]+int64(i/4))
+			}
+		}
+		grantedByRedis()
+		for i, a := range accounts {
+			if gone := l.Used(a, noon+second) == 0; gone != (i == want) {
+				t.Errorf("if record %d is charged: record %d made way: %v; want record %d to do so", charged, i, gone, want)
+			}
+		}
+	}
+}
+
+// A loss is reported until the lost units of its rule, or all that were lost in the groups asked for, have left their
+// windows.
+func TestLossesOfGroups(t *testing.T) {
+	l := New[string](1)
+	l.GroupBy(2, func(string) int { return 0 })
+	l.Lose(Debt[string]{Rule: l.RuleNumber("long"), Group: 0}, noon+20*second)
+	l.Lose(Debt[string]{Rule: l.RuleNumber("short"), Group: 1}, noon+10*second)
+	until := func(in func(int) bool) map[string]int64 {
+		m := make(map[string]int64)
+		for _, loss := range l.Lost(in, noon) {
+			m[loss.Rule] = (loss.Until - noon) / second
+		}
+		return m
+	}
+	if got, want := until(all), map[string]int64{"long": 20, "short": 10}; !maps.Equal(got, want) {
+		t.Errorf("in all groups %v, want %v", got, want)
+	}
+	if got, want := until(func(group int) bool { return group == 1 }), map[string]int64{"long": 10, "short": 10}; !maps.Equal(got, want) {
+		t.Errorf("in the second group %v, want %v", got, want)
 	}
 }
 
@@ -536,6 +578,25 @@ func TestLaw3WhatIsGrantedAfterALossIsNotChargedAgain(t *testing.T) {
 	l.Learn(&a, noon, Known{Granted: 5, Free: 85, Capacity: 100, Sliding: true})
 	if units, keys := l.Waiting(); units != 0 || keys != 0 || l.Used(&a, noon) != 15 {
 		t.Errorf("%d units of %d keys are to be charged again, of %d", units, keys, l.Used(&a, noon))
+	}
+}
+
+// Law 3: units that were used after a loss of data, and that Redis has been charged for, are not part of the lost units,
+// also if they are the key's first use since then.
+func TestLaw3WhatIsAddedAfterALossIsNotChargedAgain(t *testing.T) {
+	l := New[string](8)
+	a := Account[string]{Hash: 7, Window: time.Minute, Quota: 100, Key: "k"}
+	l.Learn(&a, noon, Known{Granted: 10, Free: 90, Capacity: 100, Sliding: true})
+	l.Forgotten(all, noon)
+	charged := a
+	charged.Charged = true
+	l.Add(&charged, Outage{}, noon+1, 5) // in the sub-window of the loss
+	if units, _ := l.Waiting(); units != 10 {
+		t.Errorf("%d units are to be charged again, want the 10 that are lost", units)
+	}
+	l.Free(&a, Outage{}, noon+2, 1)
+	if units, _ := l.Waiting(); units != 10 || l.Used(&a, noon+2) != 15 {
+		t.Errorf("after the next use %d units are to be charged again, of %d", units, l.Used(&a, noon+2))
 	}
 }
 

@@ -371,6 +371,19 @@ func TestLaw11ShareInTheNextOutage(t *testing.T) {
 	}
 }
 
+// Law 11: units that are used in an outage whether or not they fit make no room for more: the share is fixed before they
+// are recorded.
+func TestLaw11WhatIsAddedDoesNotRaiseTheShare(t *testing.T) {
+	l := New[string](8)
+	a := Account[string]{Hash: 7, Window: time.Minute, Quota: 100, Key: "k"}
+	l.Learn(&a, noon, Known{Granted: 10, Free: 80, Capacity: 100, Sliding: true})
+	o := Outage{Number: 1, Cut: noon, Fleet: 4}
+	l.Add(&a, o, noon, 15)
+	if g := l.TakeUpTo(&a, o, noon, 100); g.Granted != 5 { // 10 + 80/4, of which 25 are used
+		t.Errorf("%+v, want 5 units", g)
+	}
+}
+
 // Law 11: an instance that has learned nothing since the previous outage may at least keep what it granted itself,
 // even if that is more than its part of the limit.
 func TestLaw11OwnGrantsAreKeptInTheNextOutage(t *testing.T) {
