@@ -759,3 +759,38 @@ func TestAStatementIsDueWhenNothingIsInFlight(t *testing.T) {
 		t.Errorf("woken %d times, Redis is told %+v", woken, all)
 	}
 }
+
+// Law 13: a key that comes into doubt once more stays in doubt until Redis has been told, and not before everything that
+// was sent has had its effect. Whoever has waited since the first time is told of the end, too.
+func TestLaw13DoubtIsProlonged(t *testing.T) {
+	table := NewSlots[string](func() {})
+	h, _ := table.Enter(theKey, "owner", fleetTTL)
+	since := slotsNow + int64(fleetDeadline)
+	h.Unknown(slotsNow, since)
+	_, wait := table.Enter(theKey, "owner", fleetTTL)
+	table.Doubt(slotsNow+1, everyKey)
+	if all := table.Statements(since-1, false, everyKey); len(all) != 0 {
+		t.Errorf("Redis is told %+v, and may run what was sent before afterwards", all)
+	}
+	all := table.Statements(since, false, everyKey)
+	if len(all) != 1 || wait == nil {
+		t.Fatalf("Redis is told %+v, in doubt: %v", all, wait != nil)
+	}
+	all[0].Answered(since, since+int64(fleetTTL), 0, 1)
+	select {
+	case <-wait:
+	default:
+		t.Error("who has waited since the first doubt is not told of its end")
+	}
+}
+
+// A request without an answer says nothing about how many units are free.
+func TestNoAnswerLeavesWhatIsFree(t *testing.T) {
+	table := NewSlots[string](func() {})
+	holdSlots(table, slotsNow, slotsNow+int64(fleetTTL), 8, new(Slot[string]))
+	h, _ := table.Enter(theKey, "owner", fleetTTL)
+	h.Unchanged(slotsNow, -1)
+	if room := table.Room(slotsNow, theKey, Share{Quota: 9, Outage: 1, Fleet: 2}); room != 4 {
+		t.Errorf("room for %d units, want half of the 8 that were free", room)
+	}
+}
