@@ -372,3 +372,83 @@ func TestANewMasterOfSlotsThatSettleIsNotLost(t *testing.T) {
 		t.Errorf("the new master is %v, its breaker closed: %v", b.State(), b.Breaker.Closed())
 	}
 }
+
+// All instances of a fleet find the same slot for the fleet's key, whatever their releases, and the order in which they
+// learn of the masters. Otherwise each would count only some of the others.
+func TestTheSlotOfTheFleetIsTheSameForAll(t *testing.T) {
+	for range 3 { // mastersOf has another order each time
+		l := newShards(t, 0)
+		l.reroute(mastersOf(map[string][]int{"a": ranges(0, 5), "b": ranges(5, 10), "c": ranges(10, 16)}))
+		for sixteen, want := range map[int]uint16{0: 1365, 5: 7644, 10: 10843} {
+			if _, fleet := l.ofSlot(sixteen).Location(); fleet != want {
+				t.Errorf("the master of slot %d has the fleet's key in slot %d, want %d", sixteen*sixteenth, fleet, want)
+			}
+		}
+		l.reroute(mastersOf(map[string][]int{"a": ranges(1, 16), "b": ranges(0, 1)}))
+		if _, fleet := l.ofSlot(15).Location(); fleet != 10843 {
+			t.Errorf("the master of most slots has the fleet's key in slot %d, want 10843", fleet)
+		}
+	}
+}
+
+// A new master that gets slots of several vanished ones continues the shard of most of them. It does not continue that of
+// a vanished master of which it has no slots, and which may be lost.
+func TestANewMasterContinuesTheShardOfMostOfItsSlots(t *testing.T) {
+	for _, border := range []int{6, 10} {
+		l := newShards(t, 0)
+		l.reroute(mastersOf(map[string][]int{"a": ranges(0, border), "b": ranges(border, 16)}))
+		a, b, want := l.ofSlot(0), l.ofSlot(15), l.ofSlot(8)
+		l.reroute(mastersOf(map[string][]int{"c": ranges(0, 16)}))
+		if got := l.ofSlot(0); got != want || len(l.InUse()) != 1 {
+			t.Errorf("with %d sixteenths of a it has the shard %d, want %d of %d and %d", border, got.Index(), want.Index(), a.Index(), b.Index())
+		}
+	}
+	l := newShards(t, 0)
+	l.reroute(mastersOf(map[string][]int{"a": ranges(0, 4), "b": ranges(4, 16)}))
+	a := l.ofSlot(0)
+	a.Breaker.ForceOpen(errLost)
+	l.reroute(mastersOf(map[string][]int{"b": ranges(0, 8), "c": ranges(8, 16)}))
+	if c := l.ofSlot(8); c == a || c.State() == Outage {
+		t.Errorf("a new master with slots of a healthy one is %v, and has the shard of a vanished one: %v", c.State(), c == a)
+	}
+}
+
+// Routes that have not changed leave a shard that settles as it is. Its settling is not prolonged, and its membership
+// stays where it is. Only a fleet's key whose slot has gone moves.
+func TestTheSameRoutesChangeNothing(t *testing.T) {
+	l := newShards(t, 0)
+	masters := map[string][]int{"a": ranges(0, 8), "b": ranges(8, 16)}
+	l.reroute(mastersOf(masters))
+	a, b := l.ofSlot(0), l.ofSlot(8)
+	a.Breaker.ForceOpen(errLost)
+	l.closeBreaker(t, a)
+	settling, moved := a.incident.Load(), [2]int{l.masters[a.index].moved, l.masters[b.index].moved}
+	l.now.Add(int64(time.Second))
+	l.reroute(mastersOf(masters))
+	if a.State() != Settling || a.incident.Load() != settling {
+		t.Errorf("a is %v, in another incident than before", a.State())
+	}
+	if now := [2]int{l.masters[a.index].moved, l.masters[b.index].moved}; now != moved {
+		t.Errorf("the memberships have moved %v times, want %v", now, moved)
+	}
+	fleet := int(a.location.Load().fleet) / sixteenth // the sixteenth that has the fleet's key
+	rest := slices.DeleteFunc(ranges(0, 8), func(from int) bool { return from == fleet*sixteenth })
+	l.reroute(mastersOf(map[string][]int{"a": rest, "b": append(ranges(8, 16), fleet*sixteenth)}))
+	if got := l.masters[a.index].moved; got != moved[0]+1 {
+		t.Errorf("when its slot has gone, the membership of a has moved %d times, want %d", got, moved[0]+1)
+	}
+}
+
+// Slots that no master has count as lost, and nobody asks for them. The others are decided as before.
+func TestSlotsWithoutAMasterAreLost(t *testing.T) {
+	l := newShards(t, 0)
+	l.reroute(mastersOf(map[string][]int{"a": ranges(0, 8), "b": ranges(8, 16)}))
+	l.reroute(mastersOf(map[string][]int{"a": ranges(0, 8), remote.NoMaster: ranges(8, 16)}))
+	a, lost := l.ofSlot(0), l.ofSlot(8)
+	if a.State() != Healthy || lost.State() != Outage {
+		t.Errorf("a is %v, and the slots without a master are in %v", a.State(), lost.State())
+	}
+	if _, reason := lost.LastFailure(); !errors.Is(reason, errNowhere) {
+		t.Errorf("the reason is %v", reason)
+	}
+}
