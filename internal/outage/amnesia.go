@@ -51,7 +51,7 @@ func (m *memory) remembers(h remote.Heard, sent, answered int64, forget func(sin
 	case h.Generation != m.generation:
 		remembers, since = false, math.MinInt64
 		m.heartbeats = nil
-	case m.misses(h):
+	case m.lacksNewest(h):
 		remembers, since = false, math.MinInt64
 		for _, b := range m.heartbeats {
 			if b.sequence <= h.Survived {
@@ -79,10 +79,10 @@ func (m *memory) remembers(h remote.Heard, sent, answered int64, forget func(sin
 	return remembers, since
 }
 
-// misses reports whether Redis lacks the newest heartbeat that it has answered, although that heartbeat
+// lacksNewest reports whether Redis lacks the newest heartbeat that it has answered, although that heartbeat
 // cannot have expired yet. If Redis has none of this instance's heartbeats, the replica that has taken
 // over was cut off before this instance began.
-func (m *memory) misses(h remote.Heard) bool {
+func (m *memory) lacksNewest(h remote.Heard) bool {
 	newest := m.heartbeats[len(m.heartbeats)-1]
 	if h.Survived < 0 {
 		return time.Duration(h.Clock-newest.clock)*time.Microsecond < remote.HeartbeatLife(newest.sequence)

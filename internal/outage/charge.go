@@ -59,7 +59,7 @@ type charge struct {
 	ledger.Debt[*Rule]
 	sequence int64
 	since    int64  // when the charge was sent first
-	again    bool   // this is a repetition
+	repeated bool   // it has been sent before
 	by       *Shard // whose charger is sending it; nil: it is pending, and nobody knows whether it was made
 	// reset is set if the key was reset while the charge was being sent. It is closed when the charge has been
 	// answered or given up. Then nothing is left to be charged.
@@ -197,7 +197,7 @@ func (s *Shard) repeats(now int64, moving bool) (batch []*charge) {
 		case len(d.Parts) == 0:
 			return true
 		case now-d.since > givenUpAfter: // Redis may no longer remember whether the charge was made
-			l.lose(d.Debt)
+			l.giveUp(d.Debt)
 			return true
 		case has(d.Group) && c.isMoving(d.Group) == moving && len(batch) < chargedAtOnce:
 			d.by = s
@@ -280,14 +280,14 @@ func (s *Shard) refuses(slot int, now int64) {
 				return
 			}
 			for _, d := range debts {
-				l.lose(d)
+				l.giveUp(d)
 			}
 		}
 	}
 }
 
-// lose gives up a debt. Its rule then settles for a window.
-func (l *Shards) lose(d ledger.Debt[*Rule]) {
+// giveUp gives up a debt. Its rule then settles for a window.
+func (l *Shards) giveUp(d ledger.Debt[*Rule]) {
 	l.Ledger.Lose(d, l.Now()+int64(d.Owner.Limit.Window()))
 }
 
@@ -298,43 +298,7 @@ func (l *Shards) lose(d ledger.Debt[*Rule]) {
 // may have taken its charges.
 func (s *Shard) charge(batch []*charge) (unanswered bool, refused map[int]bool) {
 	l := s.all
-	losses := s.memory.lossesSoFar()
-	errs := make([]error, len(batch))
-	var mu sync.Mutex
-	var oldest int64 // time of the oldest unit that was charged; guarded by mu
-	var trips sync.WaitGroup
-	for i, d := range batch {
-		debt := l.Ledger.Remaining(d.Debt) // without units that Redis has lost since
-		e := remote.Entry{
-			Key: d.Key, Rule: d.Owner.Encoded, Operation: lua.Charge,
-			Charges: d.Owner.charges(debt, l.Now(), s.Outage().Fleet),
-			Marker:  l.Instance, Sequence: d.sequence,
-		}
-		if len(e.Charges) == 0 {
-			continue
-		}
-		trips.Go(func() { // the charges share a trip
-			reply, err := s.Decide(l.Context, e)
-			if errors.Is(err, remote.ErrUnreadable) {
-				l.Unreadable(err)
-			}
-			if errs[i] = err; err != nil {
-				return
-			}
-			units := reply.Granted
-			if d.again && units == 0 { // the charge had been made before, and the answer was lost
-				for _, c := range e.Charges {
-					units += c.Units
-				}
-			}
-			l.Counts.Charged.Add(units)
-			mu.Lock()
-			defer mu.Unlock()
-			oldest = earlier(oldest, debt.Parts[0].At)
-		})
-	}
-	trips.Wait()
-	remembers := s.memory.charged(oldest, losses)
+	errs, remembers := s.sendCharges(batch)
 	l.charges.mu.Lock()
 	defer l.charges.mu.Unlock()
 	l.charges.out = slices.DeleteFunc(l.charges.out, func(d *charge) bool { return d.by == s })
@@ -354,43 +318,55 @@ func (s *Shard) charge(batch []*charge) (unanswered bool, refused map[int]bool) 
 		if d.reset != nil {
 			continue
 		}
-		if !d.again && (isMoving || errors.Is(err, breaker.ErrOpen)) { // the charge was certainly not made
+		if !d.repeated && (isMoving || errors.Is(err, breaker.ErrOpen)) { // the charge was certainly not made
 			l.Ledger.PutBack(d.Debt)
 			continue
 		}
-		d.again, d.by = true, nil
+		d.repeated, d.by = true, nil
 		l.charges.out = append(l.charges.out, d)
 	}
 	return unanswered, refused
 }
 
-// charges returns the charges for a debt. They carry ages, not times. So a charge that is delayed on its
-// way counts as younger, and its units leave the window late rather than early.
-func (r *Rule) charges(d ledger.Debt[*Rule], now int64, fleet int) (charges []remote.Charge) {
-	if r.Algorithm.Same(limit.GCRA()) {
-		if units := r.debt(d, now, fleet); units > 0 {
-			charges = append(charges, remote.Charge{Units: units})
+// sendCharges sends a batch to Redis, and returns the error of each charge. remembers is false if Redis has lost data
+// meanwhile, perhaps including charges that it has answered.
+func (s *Shard) sendCharges(batch []*charge) (errs []error, remembers bool) {
+	l := s.all
+	losses := s.memory.lossesSoFar()
+	errs = make([]error, len(batch))
+	var mu sync.Mutex
+	var oldest int64 // time of the oldest unit that was charged; guarded by mu
+	var trips sync.WaitGroup
+	for i, d := range batch {
+		debt := l.Ledger.Remaining(d.Debt) // without units that Redis has lost since
+		e := remote.Entry{
+			Key: d.Key, Rule: d.Owner.Encoded, Operation: lua.Charge,
+			Charges: d.Owner.chargesFor(debt, l.Now(), s.Outage().Fleet),
+			Marker:  l.Instance, Sequence: d.sequence,
 		}
-		return charges
+		if len(e.Charges) == 0 {
+			continue
+		}
+		trips.Go(func() { // the charges share a trip
+			reply, err := s.Decide(l.Context, e)
+			if errors.Is(err, remote.ErrUnreadable) {
+				l.Unreadable(err)
+			}
+			if errs[i] = err; err != nil {
+				return
+			}
+			units := reply.Granted
+			if d.repeated && units == 0 { // the charge had been made before, and the answer was lost
+				for _, c := range e.Charges {
+					units += c.Units
+				}
+			}
+			l.Counts.Charged.Add(units)
+			mu.Lock()
+			defer mu.Unlock()
+			oldest = earlier(oldest, debt.Parts[0].At)
+		})
 	}
-	for _, p := range d.Parts {
-		charges = append(charges, remote.Charge{Units: p.Units, Age: time.Duration(max(0, now-p.At))})
-	}
-	return charges
-}
-
-// debt returns the units that would be left of a debt under GCRA now, if this instance's share were the
-// limit. The debt of the fleet is at most the sum of its instances' debts.
-func (r *Rule) debt(d ledger.Debt[*Rule], now int64, fleet int) int64 {
-	share := d.Share * float64(r.Limit.Quota())
-	if share == 0 {
-		share = float64(r.Limit.Quota()) / float64(max(1, fleet))
-	}
-	paid := func(from, to int64) float64 { return share * float64(to-from) / float64(r.Limit.Window()) }
-	units, last := 0.0, int64(0)
-	for _, p := range d.Parts {
-		units = max(0, units-paid(last, p.At)) + float64(p.Units)
-		last = p.At
-	}
-	return int64(math.Ceil(max(0, units-paid(last, now))))
+	trips.Wait()
+	return errs, s.memory.charged(oldest, losses)
 }

@@ -33,7 +33,7 @@ func TestGCRADebts(t *testing.T) {
 	}{{1, 9, 110, 30}, {1, 9, 112, 10}, {1, 9, 113, 0}, {0.5, 9, 110, 60}, {0, 4, 110, 85}, {0, 4, 130, 35}} {
 		d := ledger.Debt[*Rule]{Owner: r, Key: "k", Share: test.share, Parts: parts}
 		units := int64(0)
-		for _, c := range r.charges(d, test.at*second, test.fleet) {
+		for _, c := range r.chargesFor(d, test.at*second, test.fleet) {
 			units += c.Units
 			if c.Age != 0 || c.Units == 0 {
 				t.Errorf("%+v: %d units of age %v", test, c.Units, c.Age)
@@ -154,10 +154,10 @@ func TestLaw3ChargesAreMadeOnce(t *testing.T) {
 		r := newRuleThere(a.Name(), limit.PerHour(1000).WithBurst(1000), a)
 		remaining := func() int64 { return remainingOf(t, s, r, "k") }
 		before := remaining()
-		made := func(sequence int64, again bool) {
+		made := func(sequence int64, repeated bool) {
 			t.Helper()
 			d := ledger.Debt[*Rule]{Owner: r, Key: "k", Parts: []ledger.Part{{Units: 7, At: l.Now()}}}
-			if unanswered, refused := s.charge([]*charge{{Debt: d, sequence: sequence, again: again}}); unanswered || refused[d.Group] || len(l.charges.out) > 0 {
+			if unanswered, refused := s.charge([]*charge{{Debt: d, sequence: sequence, repeated: repeated}}); unanswered || refused[d.Group] || len(l.charges.out) > 0 {
 				t.Fatalf("%v: not charged: %+v, refused: %v", a, l.charges.out, refused)
 			}
 		}

@@ -3,8 +3,9 @@
 // run without Redis.
 //
 // A [Shard] is a process's state for one master: a circuit breaker, the membership in the fleet that
-// shares the master, and an incident while there is an outage. [Shards] has one shard or, on a Cluster,
-// one shard for each master. A limiter uses them as follows:
+// shares the master, and an incident while there is an outage (incident.go), on which the instance's
+// shares of limits depend (share.go). [Shards] has one shard or, on a Cluster, one shard for each master.
+// A limiter uses them as follows:
 //
 //   - it asks for a key's shard ([Shards.Of]), whether the shard's master can be reached
 //     (Shard.Breaker), and whether Redis may decide alone ([Shard.Settling]);

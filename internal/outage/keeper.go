@@ -269,7 +269,7 @@ func (s *Shard) breakerChanged(from, to breaker.State) {
 	switch {
 	case from == breaker.Closed && to == breaker.Open:
 		s.all.Counts.Opened.Add(1)
-		s.lost(s.all.Now())
+		s.beginOutage(s.all.Now())
 	case to == breaker.Closed:
 		s.update(func(e *incident) { e.isBack(s.all.Now()) }) // from now on it settles
 		s.charger.wake.Send()

@@ -15,15 +15,15 @@ func TestLosses(t *testing.T) {
 	if !settles("r", 2) {
 		t.Error("not before all have charged")
 	}
-	e.charged = true
+	e.allCharged = true
 	if settles("r", 2) {
 		t.Error("r settles though nothing is lost")
 	}
-	e.lost = map[string]int64{"r": 12}
+	e.lostRecords = map[string]int64{"r": 12}
 	if !settles("r", 11) || settles("r", 12) || settles("another", 11) {
 		t.Errorf("%v, %v, %v", settles("r", 11), settles("r", 12), settles("another", 11))
 	}
-	e.lost = map[string]int64{remote.AnyRule: 30}
+	e.lostRecords = map[string]int64{remote.AnyRule: 30}
 	if !settles("r", 29) || !settles("another", 29) || settles("r", 30) {
 		t.Errorf("%v, %v, %v", settles("r", 29), settles("another", 29), settles("r", 30))
 	}

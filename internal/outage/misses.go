@@ -32,9 +32,9 @@ type misses struct {
 	answered    int64      // decisions answered before the series
 }
 
-// miss records a decision that missed Redis. answered is the number of all answered decisions so far.
-// miss reports whether decisions miss Redis often.
-func (m *misses) miss(now, answered int64, deadline time.Duration) (often bool) {
+// record records a decision that missed Redis. answered is the number of all answered decisions so far.
+// It reports whether decisions miss Redis often.
+func (m *misses) record(now, answered int64, deadline time.Duration) (often bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.missed++
@@ -69,36 +69,10 @@ func (s *Shard) Missed(err error) {
 	default:
 		l.Counts.Missed[NotInTime].Add(1)
 	}
-	if !s.misses.miss(l.Now(), s.Answered(), l.Deadline) {
+	if !s.misses.record(l.Now(), s.Answered(), l.Deadline) {
 		return
 	}
-	if s.settleFromNow(func(e *incident, begun bool) { e.overload = e.overload || begun }) {
+	if s.settleFromNow(func(e *incident, isNew bool) { e.overload = e.overload || isNew }) {
 		s.warn("misses", "Redis often does not answer in time; until it does, this instance also keeps to its share of the limits", "deadline", l.Deadline)
-	}
-}
-
-// silence is the time since which Redis has not answered. It begins at the start of the first failed trip
-// after which no trip was answered.
-//
-// If the silence becomes an outage, the outage began with the silence, and not three deadlines later,
-// when the breaker opens. In between, units leave the window that nobody grants. If the outage began
-// later, they would be missing in all shares for as long as the outage lasts. So shares are fixed as of
-// the beginning of the silence (law 11), under the number that the incident will have.
-type silence struct {
-	number uint32
-	began  int64
-}
-
-// TripEnded is called for each trip, before its callers get their answers.
-func (s *Shard) TripEnded(took time.Duration, err error) {
-	if err != nil {
-		s.Failed(err)
-	}
-	known := s.silence.Load()
-	switch {
-	case err == nil && known != nil:
-		s.silence.CompareAndSwap(known, nil)
-	case err != nil && known == nil:
-		s.silence.CompareAndSwap(nil, &silence{s.all.incidents.Add(1), s.all.Now() - int64(took)})
 	}
 }

@@ -33,7 +33,7 @@ func TestWhenMissesAreFrequent(t *testing.T) {
 		for range test.times {
 			now, answered = now+int64(test.every), answered+test.answered
 			for range test.together {
-				often = m.miss(now, answered, deadline)
+				often = m.record(now, answered, deadline)
 			}
 		}
 		if often != test.want {
@@ -46,7 +46,7 @@ func TestWhenMissesAreFrequent(t *testing.T) {
 func TestMissesOfTheFirstMoment(t *testing.T) {
 	var m misses
 	for range 100 {
-		if m.miss(int64(500*time.Millisecond), 0, 50*time.Millisecond) {
+		if m.record(int64(500*time.Millisecond), 0, 50*time.Millisecond) {
 			t.Fatal("many at one moment count as often")
 		}
 	}

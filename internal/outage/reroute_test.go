@@ -189,7 +189,7 @@ func TestShardsHandOverCharges(t *testing.T) {
 		}
 	})
 	both.Wait()
-	if pending := l.charges.out; len(pending) != 1 || !pending[0].again {
+	if pending := l.charges.out; len(pending) != 1 || !pending[0].repeated {
 		t.Errorf("pending: %v", pending)
 	}
 }

@@ -1,6 +1,7 @@
 package outage
 
 import (
+	"math"
 	"time"
 
 	"github.com/tierlimit/tierlimit/limit"
@@ -45,6 +46,37 @@ func (q *Request) account() ledger.Account[*Rule] {
 	return ledger.Account[*Rule]{
 		Hash: q.Hash ^ q.Rule.Salt, Window: q.Rule.Limit.Window(), Quota: q.Rule.Limit.Quota(), Owner: q.Rule, Key: string(q.Key), Terms: q.Rule.Terms, Rule: q.Rule.Number,
 	}
+}
+
+// chargesFor returns the charges for a debt. They carry ages, not times. So a charge that is delayed on its
+// way counts as younger, and its units leave the window late rather than early.
+func (r *Rule) chargesFor(d ledger.Debt[*Rule], now int64, fleet int) (charges []remote.Charge) {
+	if r.Algorithm.Same(limit.GCRA()) {
+		if units := r.debt(d, now, fleet); units > 0 {
+			charges = append(charges, remote.Charge{Units: units})
+		}
+		return charges
+	}
+	for _, p := range d.Parts {
+		charges = append(charges, remote.Charge{Units: p.Units, Age: time.Duration(max(0, now-p.At))})
+	}
+	return charges
+}
+
+// debt returns the units that would be left of a debt under GCRA now, if this instance's share were the
+// limit. The debt of the fleet is at most the sum of its instances' debts.
+func (r *Rule) debt(d ledger.Debt[*Rule], now int64, fleet int) int64 {
+	share := d.Share * float64(r.Limit.Quota())
+	if share == 0 {
+		share = float64(r.Limit.Quota()) / float64(max(1, fleet))
+	}
+	paid := func(from, to int64) float64 { return share * float64(to-from) / float64(r.Limit.Window()) }
+	units, last := 0.0, int64(0)
+	for _, p := range d.Parts {
+		units = max(0, units-paid(last, p.At)) + float64(p.Units)
+		last = p.At
+	}
+	return int64(math.Ceil(max(0, units-paid(last, now))))
 }
 
 // begin sets d to what all decisions of a tier have in common.

@@ -114,7 +114,7 @@ func (s *Shard) settle(heard remote.Heard) {
 	for _, loss := range heard.Lost {
 		lost[loss.Rule] = now + int64(loss.For)
 	}
-	s.update(func(e *incident) { e.lost = lost }) // before the end
+	s.update(func(e *incident) { e.lostRecords = lost }) // before the end
 	switch {
 	case settled && len(lost) == 0, s.isOver(e):
 		s.end(e.back, true)
@@ -160,7 +160,7 @@ func (s *Shard) isUnsettled() bool {
 // of. An instance that starts meanwhile cannot know that any are missing. So until all are back, this one also reports
 // that it has not settled, and the new one settles (law 11).
 func (s *Shard) awaitsMembers() bool {
-	e := s.uncharged()
+	e := s.openIncident()
 	return e != nil && e.back != 0 && s.all.Now()-e.back < int64(FleetTTL) && s.fleet.Size() < s.fleetBefore(e) && !s.isOver(e)
 }
 
@@ -179,7 +179,7 @@ func (s *Shard) settleAnew() { s.settleFromNow(func(*incident, bool) {}) }
 // settlesSoon reports whether an incident may end before a window has passed, if all instances report
 // that they have charged their grants.
 func (s *Shard) settlesSoon() bool {
-	e := s.uncharged()
+	e := s.openIncident()
 	return e != nil && !s.mayLackGrants(e)
 }
 
@@ -190,14 +190,4 @@ func (s *Shard) lostRules() (lost []remote.Loss) {
 		lost = append(lost, remote.Loss{Rule: loss.Rule, For: time.Duration(loss.Until - now)})
 	}
 	return lost
-}
-
-// settles reports whether a rule is still settling in an incident, once Redis is back. After a window,
-// grants that Redis does not know no longer count. Once all instances have charged their grants, Redis
-// lacks only grants whose records were lost.
-func (e *incident) settles(rule string, window time.Duration, now int64) bool {
-	if e.isOver(window, now) {
-		return false
-	}
-	return !e.charged || e.lost[rule] > now || e.lost[remote.AnyRule] > now
 }

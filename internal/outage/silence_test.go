@@ -40,7 +40,7 @@ func TestLaw11SharesAreAsOfTheSilence(t *testing.T) {
 	if second.Number == first.Number {
 		t.Errorf("two silences have number %d", first.Number)
 	}
-	s.lost(l.Now() + int64(time.Second))
+	s.beginOutage(l.Now() + int64(time.Second))
 	if o := s.Outage(); o.Number != second.Number || o.Cut != second.Cut {
 		t.Errorf("the breaker opens: %+v, Redis was silent since %+v", o, second)
 	}
@@ -77,7 +77,7 @@ func TestLaw11NothingIsAddedBetweenSilenceAndOutage(t *testing.T) {
 		return units
 	}
 	share := granted()
-	s.lost(l.Now())
+	s.beginOutage(l.Now())
 	if more := granted(); share == 0 || more != 0 {
 		t.Errorf("%d units while Redis was silent, and %d more when it was lost", share, more)
 	}
@@ -118,7 +118,7 @@ func TestLaw11RulesThatStoppedSettlingHaveNewShares(t *testing.T) {
 	s := l.first
 	l.AddWindow(24 * time.Hour)
 	l.heartbeat(t, s)
-	s.lost(l.Now())
+	s.beginOutage(l.Now())
 	first := s.Outage()
 	number := func(window time.Duration) uint32 { return s.OutageOf("r", window).Number }
 	loseAgain := func(after time.Duration) uint32 {
@@ -127,7 +127,7 @@ func TestLaw11RulesThatStoppedSettlingHaveNewShares(t *testing.T) {
 		l.now.Add(int64(after))
 		s.TripEnded(0, remote.ErrNoAnswer)
 		silent := number(after)
-		s.lost(l.Now())
+		s.beginOutage(l.Now())
 		if now := s.OutageOf("r", after); now.Number != silent || now.Number == first.Number || now.Cut <= first.Cut {
 			t.Errorf("%+v after %v with Redis, and %d in the silence before", now, after, silent)
 		}
@@ -184,7 +184,7 @@ func TestLaw11TheFleetOfALaterLossCounts(t *testing.T) {
 		t.Helper()
 		l.now.Add(int64(after))
 		fleet(size)
-		s.lost(l.Now())
+		s.beginOutage(l.Now())
 		s.update(func(e *incident) { e.isBack(l.Now()) })
 		fleet(1)
 	}
