@@ -164,7 +164,7 @@ func TestAGroupHasWhatItReserved(t *testing.T) {
 			{Rule: newRule(t, l, "rate", limit.PerMinute(10)), Key: "k", Cost: 5},
 		}
 		questions := l.questionsOf(requests)
-		g := together{limiter: l, questions: questions, entries: entriesOf(questions), decisions: make([]limit.Decision, 2), grants: make(Grants, 2), acquires: true}
+		g := group{limiter: l, questions: questions, entries: entriesOf(questions), decisions: make([]limit.Decision, 2), grants: make(Grants, 2), acquires: true}
 		if !g.reserve(t.Context()) {
 			t.Fatalf("the shares have no room: %+v", g.decisions)
 		}

@@ -111,7 +111,7 @@ func (l *Limiter) decideAll(ctx context.Context, requests []Request, questions [
 	if known || len(requests) == 0 {
 		return decisions, nil
 	}
-	g := together{limiter: l, questions: questions, entries: entriesOf(questions), decisions: decisions, grants: grants, acquires: acquires}
+	g := group{limiter: l, questions: questions, entries: entriesOf(questions), decisions: decisions, grants: grants, acquires: acquires}
 	if !g.reserve(ctx) {
 		return decisions, nil
 	}

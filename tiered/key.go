@@ -3,7 +3,6 @@ package tiered
 import (
 	"strings"
 
-	"github.com/tierlimit/tierlimit/internal/outage"
 	"github.com/tierlimit/tierlimit/remote"
 )
 
@@ -34,6 +33,3 @@ func (k *callKey) inRedis() remote.UserKey {
 	}
 	return k.name
 }
-
-// shardOf returns the shard of a key.
-func (l *Limiter) shardOf(key *callKey) *outage.Shard { return l.shards.Of(key.inRedis()) }

@@ -1,19 +1,14 @@
 package tiered
 
 import (
-	"cmp"
-	"context"
-	"crypto/rand"
 	"errors"
-	"sync/atomic"
-	"time"
-
-	"github.com/redis/go-redis/v9"
+	"fmt"
+	"runtime"
+	"weak"
 
 	"github.com/tierlimit/tierlimit/internal/option"
 	"github.com/tierlimit/tierlimit/internal/outage"
 	"github.com/tierlimit/tierlimit/limit"
-	"github.com/tierlimit/tierlimit/local/ledger"
 	"github.com/tierlimit/tierlimit/remote"
 )
 
@@ -54,59 +49,25 @@ const (
 	Settling = outage.Settling
 )
 
-// newShards makes the shards, which handle Redis's outages.
-func (l *Limiter) newShards() *outage.Shards {
-	instance := rand.Text()       // names this instance in Redis
-	largest := l.config.fleetSize // 0 if not known
-	if l.fleetFile != nil {
-		largest = max(largest, l.fleetFile.read(time.Now()))
+// outageRule returns what decisions without Redis need to know of a rule.
+func (r *Rule) outageRule() *outage.Rule {
+	l, lim, a := r.limiter, r.limit, r.algorithm
+	inOutage := &outage.Rule{
+		Name: r.name, Limit: lim, Algorithm: a, Policy: r.config.policy, Encoded: r.encoded, Capacity: r.capacity,
+		Sliding: a.Same(limit.SlidingLog()) || a.Same(limit.SlidingCounter(1, limit.Strict)),
+		Salt:    l.hasher.Salt(fmt.Sprint("ledger ", r.name, " ", lim.Window())),
+		Terms:   l.hasher.Salt(fmt.Sprint("terms ", lim, " ", a)),
+		Number:  l.ledger.RuleNumber(r.name),
 	}
-	c := outage.Config{
-		Context: l.ctx, Go: l.background.Go, Now: l.now, Deadline: l.config.deadline,
-		ColdStart: ledger.ColdStart{Born: l.now(), Lasts: l.config.coldStart}, Assumed: cmp.Or(largest, assumedInstances), Largest: largest,
-		Instance: instance, Ledger: l.ledger,
-		Connect: func(s *outage.Shard, assumed int) (outage.Decider, outage.Membership) {
-			b := remote.NewBatcher(l.script, l.batching, remote.Hooks{
-				Begin: s.Breaker.Begin, Now: l.now, Shard: s.Index(),
-				Trip: func(calls int, took time.Duration, err error) {
-					l.metrics.trip(calls, took, err)
-					s.TripEnded(took, err)
-				},
-			})
-			return b, remote.NewFleet(b, l.keys, instance, outage.FleetTTL, assumed)
-		},
-		Hint:            func(err error) string { return tlsHint(l.client, err) },
-		Explain:         l.explain,
-		Joined:          l.joined,
-		BeforeHeartbeat: l.script.ReturnIdleConnections,
-		HeartbeatFailed: l.metrics.failedToAsk,
-		Changed:         l.config.onStateChange,
-		BreakerChanged:  l.slots.wake.Send,
-		DataLost:        l.doubtSlots,
-		Log:             l.log,
-	}
-	if node, ok := l.client.(*redis.Client); ok {
-		c.Address = node.Options().Addr
-	}
-	if client, ok := l.client.(*redis.ClusterClient); ok {
-		var before atomic.Pointer[remote.Masters]
-		c.Masters = func(ctx context.Context) (*remote.Masters, error) {
-			m, err := remote.MastersOf(ctx, client, before.Load())
-			if err == nil {
-				before.Store(m)
-			}
-			return m, err
+	// Only when r is gone are none of its units left to charge. The reference to the ledger is weak, because a ledger
+	// with such units refers to r: it would keep r, and a closed limiter with it, for as long as the process runs.
+	records := weak.Make(l.ledger)
+	runtime.AddCleanup(r, func(name string) {
+		if records := records.Value(); records != nil {
+			records.ForgetRule(name)
 		}
-		c.Refresh = client.ReloadState
-		c.MayHaveChanged = l.script.MayHaveChanged
-		c.Slot = l.keys.Slot
-	}
-	if file := l.fleetFile; file != nil {
-		c.Size = func(size int) {
-			l.background.Go(func() { file.heard(size, time.Now()) }) // writing may be slow
-		}
-	}
-	return outage.New(c)
+	}, r.name)
+	return inOutage
 }
 
 // requestAbout returns a request for a shard about a key, without a cost.

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"runtime"
 	"time"
-	"weak"
 
 	"github.com/tierlimit/tierlimit/internal/lease"
 	"github.com/tierlimit/tierlimit/internal/option"
@@ -119,20 +118,7 @@ func (l *Limiter) describedRule(name string, lim limit.Limit, c ruleConfig) (*Ru
 	if slotTTL != 0 {
 		return r, nil
 	}
-	r.inOutage = &outage.Rule{
-		Name: name, Limit: lim, Algorithm: a, Policy: c.policy, Encoded: r.encoded, Capacity: r.capacity,
-		Sliding: a.Same(limit.SlidingLog()) || a.Same(limit.SlidingCounter(1, limit.Strict)),
-		Salt:    l.hasher.Salt(fmt.Sprint("ledger ", name, " ", lim.Window())), Terms: l.hasher.Salt(fmt.Sprint("terms ", lim, " ", a)),
-		Number: l.ledger.RuleNumber(name),
-	}
-	// Only when r is gone are none of its units left to charge. The reference to the ledger is weak, because a ledger
-	// with such units refers to r: it would keep r, and a closed limiter with it, for as long as the process runs.
-	records := weak.Make(l.ledger)
-	runtime.AddCleanup(r, func(name string) {
-		if records := records.Value(); records != nil {
-			records.ForgetRule(name)
-		}
-	}, name)
+	r.inOutage = r.outageRule()
 	if terms != nil {
 		r.lease = &lease.Rule{Terms: terms, Outage: r.inOutage, ForgetDenial: r.forgetDenial}
 	}

@@ -13,11 +13,11 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// together decides requests that must all be charged or none. It decides them in parts. On a Cluster, a
+// group decides requests that must all be charged or none. It decides them in parts. On a Cluster, a
 // part is the requests of one hash slot; otherwise all requests are one part. A part is decided by its
 // master or, if the master cannot be reached, by the rules' outage policies. As soon as a part is denied,
-// together takes back the charges of the other parts.
-type together struct {
+// the group takes back the charges of the other parts.
+type group struct {
 	limiter   *Limiter
 	questions []question
 	entries   []remote.Entry // one per question
@@ -38,7 +38,7 @@ type granting struct {
 
 // reserve reserves units of this instance's share for each request whose rule is settling. If the
 // share denies one of them, reserve decides all requests and returns false.
-func (g *together) reserve(ctx context.Context) bool {
+func (g *group) reserve(ctx context.Context) bool {
 	for i := range g.questions {
 		q := &g.questions[i]
 		s := q.shard()
@@ -69,7 +69,7 @@ func (g *together) reserve(ctx context.Context) bool {
 }
 
 // keep records what is reserved for request i.
-func (g *together) keep(i int, own outage.Reserved) {
+func (g *group) keep(i int, own outage.Reserved) {
 	if g.reserved == nil {
 		g.reserved = make([]outage.Reserved, len(g.questions))
 	}
@@ -77,7 +77,7 @@ func (g *together) keep(i int, own outage.Reserved) {
 }
 
 // denyBy decides all requests without Redis: request i is denied by d, and the others are held back.
-func (g *together) denyBy(i int, d limit.Decision) {
+func (g *group) denyBy(i int, d limit.Decision) {
 	g.unreserveAll()
 	for j := range g.questions {
 		other := g.questions[j].rule
@@ -89,7 +89,7 @@ func (g *together) denyBy(i int, d limit.Decision) {
 
 // unreserve gives back the units that are reserved for request i. Grants by Redis have been recorded by
 // then; grants without Redis are recorded afterwards.
-func (g *together) unreserve(i int) {
+func (g *group) unreserve(i int) {
 	if g.reserved == nil || g.reserved[i].Units == 0 {
 		return
 	}
@@ -102,7 +102,7 @@ func (g *together) unreserve(i int) {
 	g.reserved[i] = outage.Reserved{}
 }
 
-func (g *together) unreserveAll() {
+func (g *group) unreserveAll() {
 	for i := range g.reserved {
 		g.unreserve(i)
 	}
@@ -110,7 +110,7 @@ func (g *together) unreserveAll() {
 
 // decide decides the parts. Each part is a list of positions of requests. All parts share one deadline
 // (law 7).
-func (g *together) decide(ctx context.Context, parts [][]int) ([]limit.Decision, error) {
+func (g *group) decide(ctx context.Context, parts [][]int) ([]limit.Decision, error) {
 	defer g.unreserveAll()
 	deadline := time.Now().Add(g.limiter.config.deadline)
 	for i := range g.decisions {
@@ -141,7 +141,7 @@ func (g *together) decide(ctx context.Context, parts [][]int) ([]limit.Decision,
 }
 
 // trips returns the number of trips that a part needs: 1, or 0 if its master is lost.
-func (g *together) trips(part []int) int {
+func (g *group) trips(part []int) int {
 	if g.questions[part[0]].shard().Breaker.Closed() {
 		return 1
 	}
@@ -149,7 +149,7 @@ func (g *together) trips(part []int) int {
 }
 
 // charge asks Redis to decide a part, within the given time.
-func (g *together) charge(ctx context.Context, part []int, within time.Duration) error {
+func (g *group) charge(ctx context.Context, part []int, within time.Duration) error {
 	entries := some(g.entries, part)
 	var replies []remote.Reply
 	var err error
@@ -168,7 +168,7 @@ func (g *together) charge(ctx context.Context, part []int, within time.Duration)
 }
 
 // fallBack decides a part by the rules' outage policies; err is the reason.
-func (g *together) fallBack(part []int, err error) {
+func (g *group) fallBack(part []int, err error) {
 	for _, i := range part {
 		q := &g.questions[i]
 		if q.rule.slotTTL != 0 {
@@ -185,7 +185,7 @@ func (g *together) fallBack(part []int, err error) {
 // takeBack gives back everything that was charged, because another request is denied. All refunds in
 // Redis are made at the same time. They are made even if ctx has ended, but takeBack waits for them no
 // longer than [DecideBy] allows.
-func (g *together) takeBack(ctx context.Context) {
+func (g *group) takeBack(ctx context.Context) {
 	l := g.limiter
 	for _, by := range g.granted {
 		q := &g.questions[by.request]
@@ -235,7 +235,7 @@ func awaitUntil(all *sync.WaitGroup, within time.Duration) {
 }
 
 // holdBack marks a request that would have been granted as held back.
-func (g *together) holdBack(i int) {
+func (g *group) holdBack(i int) {
 	d := &g.decisions[i]
 	d.Allowed, d.HeldBack, d.Granted, d.ChargedAt, d.Remaining = false, true, 0, 0, d.Remaining+g.questions[i].cost
 }
@@ -262,7 +262,7 @@ func some(entries []remote.Entry, positions []int) []remote.Entry {
 }
 
 // acquire asks Redis to decide a part that may acquire slots; see charge.
-func (g *together) acquire(ctx context.Context, s *outage.Shard, part []int, entries []remote.Entry, within time.Duration) (replies []remote.Reply, err error) {
+func (g *group) acquire(ctx context.Context, s *outage.Shard, part []int, entries []remote.Entry, within time.Duration) (replies []remote.Reply, err error) {
 	questions := make([]*question, len(part))
 	for j, i := range part {
 		questions[j] = &g.questions[i]
