@@ -8,7 +8,6 @@ import (
 	"net"
 	"net/http"
 	"os"
-	"runtime/debug"
 	"sync"
 	"time"
 
@@ -21,10 +20,7 @@ import (
 	_ "google.golang.org/grpc/encoding/gzip" // lets clients compress with gzip, which envoyproxy/ratelimit also accepts
 	healthv1 "google.golang.org/grpc/health/grpc_health_v1"
 
-	"github.com/tierlimit/tierlimit/embedded"
-	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/livepage"
-	"github.com/tierlimit/tierlimit/promlimit"
 	"github.com/tierlimit/tierlimit/serve/internal/config"
 	"github.com/tierlimit/tierlimit/serve/internal/service"
 	"github.com/tierlimit/tierlimit/serve/internal/stats"
@@ -209,98 +205,6 @@ func (s *Server) followConfig(ctx context.Context) error {
 	return nil
 }
 
-// openLimiters opens a limiter on Redis, or on each of the two if limits per second have a Redis of their own.
-func (s *Server) openLimiters(registry *prometheus.Registry) error {
-	if !s.settings.PerSecond {
-		var err error
-		s.limiters.All, err = s.open("REDIS_", &s.settings.Redis, registry)
-		return err
-	}
-	named := func(name string) prometheus.Registerer {
-		return prometheus.WrapRegistererWith(prometheus.Labels{"redis": name}, registry)
-	}
-	var err error
-	if s.limiters.All, err = s.open("REDIS_", &s.settings.Redis, named("others")); err != nil {
-		return err
-	}
-	s.limiters.PerSecond, err = s.open("REDIS_PERSECOND_", &s.settings.PerSecondRedis, named("per_second"))
-	return err
-}
-
-// embeddedDeadline is the least deadline for the embedded Redis, which is slow.
-const embeddedDeadline = 250 * time.Millisecond
-
-// deadline returns the deadline of the limiter on this Redis.
-func (s *Settings) deadline(where *RedisSettings) time.Duration {
-	if where.URL == "" {
-		return max(s.Deadline, embeddedDeadline)
-	}
-	return s.Deadline
-}
-
-// within returns how long all trips of one request may take together.
-func (s *Settings) within() time.Duration {
-	if !s.PerSecond {
-		return s.deadline(&s.Redis)
-	}
-	return max(s.deadline(&s.Redis), s.deadline(&s.PerSecondRedis))
-}
-
-func (s *Server) open(prefix string, where *RedisSettings, registry prometheus.Registerer) (*tiered.Limiter, error) {
-	part := "redis " + prefix
-	limiter, err := s.openRedis(prefix, where,
-		tiered.Prefix(s.settings.Prefix), tiered.Deadline(s.settings.deadline(where)),
-		tiered.Logger(s.log),
-		tiered.OnStateChange(func(state tiered.State) {
-			if s.settings.HealthyWithRedis {
-				s.health.set(part, state != tiered.Outage)
-			}
-		}))
-	if err != nil {
-		return nil, err
-	}
-	registry.MustRegister(promlimit.NewCollector(limiter))
-	if s.settings.HealthyWithRedis {
-		s.health.begin(part, !limiter.Degraded())
-	}
-	return limiter, nil
-}
-
-// openRedis opens a limiter on a Redis, or on one inside the process if the settings name none.
-func (s *Server) openRedis(prefix string, where *RedisSettings, options ...tiered.Option) (*tiered.Limiter, error) {
-	if where.URL == "" {
-		s.log.Warn("REDIS_URL is not set: counts are kept in this process, and are lost when it ends")
-		return embedded.Open(options...)
-	}
-	o, err := where.options(prefix)
-	if err != nil {
-		return nil, err
-	}
-	s.log.Info("Redis", "at", where.shown())
-	// Without either setting, the library assumes a fleet (law 11): an instance that starts while Redis is lost must
-	// not grant the whole of every limit.
-	if s.settings.FleetSize > 0 {
-		options = append(options, tiered.FleetSize(s.settings.FleetSize))
-	}
-	if s.settings.FleetFile != "" {
-		options = append(options, tiered.FleetFile(s.settings.FleetFile))
-	}
-	limiter, err := tiered.Open(o, options...)
-	if err != nil {
-		variables := prefix + "URL"
-		if errors.Is(err, limit.ErrTLS) {
-			variables += ", REDIS_TLS_CACERT, REDIS_TLS_CLIENT_CERT, REDIS_TLS_SKIP_HOSTNAME_VERIFICATION"
-		} else if errors.Is(err, limit.ErrAuth) {
-			variables += ", " + prefix + "AUTH"
-			if where.Type == "sentinel" {
-				variables += ", " + prefix + "SENTINEL_AUTH"
-			}
-		}
-		return nil, fmt.Errorf("%s (%s): %w", variables, where.shown(), err)
-	}
-	return limiter, nil
-}
-
 func (s *Server) serveGRPC() error {
 	options := transport.Options(s.settings.MaxConnectionAge, s.settings.MaxConnectionAgeGrace)
 	if s.settings.UseTLS {
@@ -382,103 +286,6 @@ func (s *Server) Addr(what string) net.Addr {
 // Failed returns a channel that receives an error when the server can no longer serve.
 func (s *Server) Failed() <-chan error { return s.failed }
 
-// load puts configuration files in force, either all of them or none.
-func (s *Server) load(files []config.File) error {
-	s.loading.Lock()
-	defer s.loading.Unlock()
-	s.tried++
-	err := s.put(files, s.overlay)
-	s.health.started()
-	if s.refused = nil; err != nil {
-		s.refused = files
-	}
-	return err
-}
-
-// forgetRefused forgets the files that were refused, because they are no longer the last ones.
-func (s *Server) forgetRefused() {
-	s.loading.Lock()
-	defer s.loading.Unlock()
-	s.refused = nil
-}
-
-// inForceAlready reports whether these files are the ones in force. If so, they count as loaded.
-func (s *Server) inForceAlready(files []config.File) bool {
-	s.loading.Lock()
-	defer s.loading.Unlock()
-	if s.loaded == 0 || !same(files, s.files) {
-		return false
-	}
-	s.refused = nil // no longer the last ones
-	s.stats.ConfigLoadSuccess.Add(1)
-	return true
-}
-
-// isRefused reports whether these are the files that were refused last.
-func (s *Server) isRefused(files []config.File) bool {
-	s.loading.Lock()
-	defer s.loading.Unlock()
-	return s.refused != nil && same(files, s.refused)
-}
-
-// lay puts an overlay in force, either whole or not at all. Without a configuration it only keeps the overlay for the
-// first.
-func (s *Server) lay(overlay *config.Overlay) error {
-	s.loading.Lock()
-	defer s.loading.Unlock()
-	if s.refused != nil && s.put(s.refused, overlay) == nil { // the refusal may have been the previous overlay's fault
-		s.refused = nil
-		s.log.Info("the configuration that was refused before is in force, with the new overlay")
-		return nil
-	}
-	if s.loaded == 0 {
-		s.overlay = overlay
-		return nil
-	}
-	return s.put(s.files, overlay)
-}
-
-// tries returns how many configurations have been read.
-func (s *Server) tries() int {
-	s.loading.Lock()
-	defer s.loading.Unlock()
-	return s.tried
-}
-
-// manyLimits is the number of limits from which on put returns free memory to the system. Reading so many limits takes
-// tens of megabytes, several times what is kept. Go would collect that garbage only after as much has been allocated
-// again, which takes minutes, and would keep the memory for longer.
-const manyLimits = 10_000
-
-// put loads the files and puts them in force. The caller holds loading. If the service ends meanwhile, put gives up
-// and does not count that as an error of the configuration.
-func (s *Server) put(files []config.File, overlay *config.Overlay) error {
-	c, err := config.Load(s.life, files, s.settings.MergeDomains, overlay)
-	if s.life.Err() != nil {
-		return s.life.Err()
-	}
-	if err == nil {
-		err = s.service.Load(c)
-	}
-	if err != nil {
-		s.stats.ConfigLoadError.Add(1)
-		return err
-	}
-	s.files, s.overlay = files, overlay
-	s.loaded++
-	if len(c.Limits()) >= manyLimits {
-		go debug.FreeOSMemory()
-	}
-	s.stats.ConfigLoadSuccess.Add(1)
-	for _, warning := range c.Warnings {
-		s.log.Warn("configuration: " + warning)
-	}
-	if s.settings.HealthyWithConfig {
-		s.health.set("config", !c.IsEmpty())
-	}
-	return nil
-}
-
 // Close ends the service. It reports the service as not healthy and lets calls in flight end, for 10 s at most. Then
 // it charges Redis for what was granted without it, within 13 s of the beginning of Close, and leaves the fleet.
 // Closing again does nothing.
@@ -534,20 +341,3 @@ func (s *Server) Close() {
 		}
 	})
 }
-
-// chargeRest waits until Redis has been charged for what was granted without it, for at most within. If Redis is
-// still lost after lostWithin, it stops waiting.
-func chargeRest(limiter *tiered.Limiter, within time.Duration) {
-	ctx, cancel := context.WithTimeout(context.Background(), within)
-	defer cancel()
-	lost := time.AfterFunc(lostWithin, func() {
-		if limiter.Degraded() {
-			cancel()
-		}
-	})
-	defer lost.Stop()
-	_ = limiter.ChargeRest(ctx) // Close logs how much was not charged
-}
-
-// lostWithin is how long a service that ends waits for a lost Redis if units have yet to be charged there.
-const lostWithin = 3 * time.Second

@@ -1,10 +1,13 @@
 package config
 
 import (
+	"cmp"
+	"strings"
 	"time"
 
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/protobuf/types/known/structpb"
+	"google.golang.org/protobuf/types/known/wrapperspb"
 
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/plan"
@@ -90,4 +93,63 @@ func IsUnit(window time.Duration) bool {
 		}
 	}
 	return false
+}
+
+// limit checks a rate_limit and makes a Limit of it.
+func (p *problems) limit(d *descriptor, path string) *Limit {
+	l := d.limit
+	unit := ratelimitv3.RateLimitResponse_RateLimit_Unit(ratelimitv3.RateLimitResponse_RateLimit_Unit_value[strings.ToUpper(l.unit)])
+	result := &Limit{
+		At: p.at(l.at), StatName: path, Name: l.name,
+		Unlimited: l.unlimited, Shadow: d.shadow, Quota: d.quota, Metadata: d.metadata, Terms: l.terms, Overlay: l.overlay,
+		Current: &ratelimitv3.RateLimitResponse_RateLimit{RequestsPerUnit: l.requestsPerUnit, Unit: unit, Name: l.name},
+	}
+	for _, r := range l.replaces {
+		if r.name == l.name && r.name != "" {
+			p.addf(r.at, "the limit %q replaces itself", r.name)
+		}
+		result.Replaces = append(result.Replaces, r.name)
+	}
+	switch {
+	case l.unlimited && unit != 0:
+		p.addf(l.unitAt, "an unlimited rate_limit has unit %q, must have none", l.unit)
+		return result
+	case l.unlimited && l.own != nil:
+		p.addf(l.own, "an unlimited rate_limit must not set how to count")
+		return result
+	case l.unlimited:
+		return result
+	case l.windowAt != nil:
+		if l.unitAt != nil || l.multiplier > 0 {
+			p.addf(l.windowAt, "rate_limit has both a window and a unit, choose one of them")
+			return result
+		}
+		result.Window = l.window
+		result.Current.Unit, result.Current.UnitMultiplier = unitsOf(l.window)
+	case unit == 0:
+		where := cmp.Or(l.unitAt, l.at)
+		p.addf(where, "unit is %q, must be second, minute, hour, day, week, month or year", l.unit)
+		return result
+	default:
+		result.Window = WindowOf(unit, l.multiplier)
+		if l.multiplier > 0 {
+			result.Current.UnitMultiplier = wrapperspb.UInt32(l.multiplier)
+		}
+	}
+	// The quota may be 0 here, but package limit does not accept 0.
+	if err := limit.Per(max(1, result.RequestsPerUnit()), result.Window).WithBurst(l.terms.Burst).Validate(); err != nil {
+		problem := result.Problem(err)
+		problem.Place = p.at(cmp.Or(l.windowAt, l.at))
+		p.add(problem)
+	}
+	return result
+}
+
+// unitsOf returns a window as answers can show it, in seconds. A window that is not a multiple of a second cannot be
+// shown.
+func unitsOf(window time.Duration) (ratelimitv3.RateLimitResponse_RateLimit_Unit, *wrapperspb.UInt32Value) {
+	if window < time.Second || window%time.Second != 0 {
+		return ratelimitv3.RateLimitResponse_RateLimit_UNKNOWN, nil
+	}
+	return ratelimitv3.RateLimitResponse_RateLimit_SECOND, wrapperspb.UInt32(uint32(window / time.Second))
 }

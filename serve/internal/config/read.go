@@ -1,15 +1,11 @@
 package config
 
 import (
-	"cmp"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
-	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
 	"google.golang.org/protobuf/types/known/structpb"
-	"google.golang.org/protobuf/types/known/wrapperspb"
 	"gopkg.in/yaml.v3"
 
 	"github.com/tierlimit/tierlimit/limit"
@@ -348,142 +344,4 @@ func (p *problems) replaces(n *yaml.Node) []replaced {
 		all = append(all, r)
 	}
 	return all
-}
-
-// metadata reads a mapping of arbitrary values.
-func (p *problems) metadata(n *yaml.Node) *structpb.Struct {
-	if isNull(n) {
-		return nil
-	}
-	if n.Kind != yaml.MappingNode {
-		p.addf(n, "metadata is %s, must be a mapping (NAME: VALUE)", kindOf(n))
-		return nil
-	}
-	value := p.anything(n, func(name *yaml.Node) string {
-		if isNull(name) {
-			return "" // as in envoyproxy/ratelimit
-		}
-		return name.Value
-	})
-	if value == nil || len(value.GetStructValue().GetFields()) == 0 {
-		return nil
-	}
-	return value.GetStructValue()
-}
-
-// innerName returns the name of a field inside a structure of metadata. As in envoyproxy/ratelimit, a name that YAML 1.1
-// reads as a boolean, a number or null is the text of that value there, such as "true" for on. At the top level the name
-// is what is written.
-func innerName(n *yaml.Node) string {
-	if truth, ok := truthOf(n); ok {
-		return strconv.FormatBool(truth)
-	}
-	switch n.ShortTag() {
-	case "!!int", "!!float", "!!null":
-		var value any
-		if n.Decode(&value) == nil {
-			return fmt.Sprint(value)
-		}
-	}
-	return n.Value
-}
-
-// anything reads a value of metadata as YAML 1.1: yes and off are booleans, and a date is text. If it is a structure,
-// nameOf returns the names of its fields.
-func (p *problems) anything(n *yaml.Node, nameOf func(*yaml.Node) string) *structpb.Value {
-	switch n.Kind {
-	case yaml.MappingNode:
-		fields := make(map[string]*structpb.Value)
-		for i := 0; i+1 < len(n.Content); i += 2 {
-			name := n.Content[i]
-			if name.Kind != yaml.ScalarNode {
-				p.addf(name, "a field's name in metadata is %s, must be text", kindOf(name))
-				continue
-			}
-			fields[nameOf(name)] = p.anything(n.Content[i+1], innerName)
-		}
-		return structpb.NewStructValue(&structpb.Struct{Fields: fields})
-	case yaml.SequenceNode:
-		list := &structpb.ListValue{}
-		for _, element := range n.Content {
-			list.Values = append(list.Values, p.anything(element, innerName))
-		}
-		return structpb.NewListValue(list)
-	}
-	if n.ShortTag() == "!!timestamp" {
-		return structpb.NewStringValue(n.Value)
-	}
-	if truth, ok := truthOf(n); ok {
-		return structpb.NewBoolValue(truth)
-	}
-	var value any
-	if err := n.Decode(&value); err != nil {
-		p.addf(n, "%s in metadata cannot be read", shown(n))
-		return nil
-	}
-	converted, err := structpb.NewValue(value)
-	if err != nil {
-		p.addf(n, "%s in metadata is neither text, number nor boolean: write it in quotes", shown(n))
-		return nil
-	}
-	return converted
-}
-
-// limit checks a rate_limit and makes a Limit of it.
-func (p *problems) limit(d *descriptor, path string) *Limit {
-	l := d.limit
-	unit := ratelimitv3.RateLimitResponse_RateLimit_Unit(ratelimitv3.RateLimitResponse_RateLimit_Unit_value[strings.ToUpper(l.unit)])
-	result := &Limit{
-		At: p.at(l.at), StatName: path, Name: l.name,
-		Unlimited: l.unlimited, Shadow: d.shadow, Quota: d.quota, Metadata: d.metadata, Terms: l.terms, Overlay: l.overlay,
-		Current: &ratelimitv3.RateLimitResponse_RateLimit{RequestsPerUnit: l.requestsPerUnit, Unit: unit, Name: l.name},
-	}
-	for _, r := range l.replaces {
-		if r.name == l.name && r.name != "" {
-			p.addf(r.at, "the limit %q replaces itself", r.name)
-		}
-		result.Replaces = append(result.Replaces, r.name)
-	}
-	switch {
-	case l.unlimited && unit != 0:
-		p.addf(l.unitAt, "an unlimited rate_limit has unit %q, must have none", l.unit)
-		return result
-	case l.unlimited && l.own != nil:
-		p.addf(l.own, "an unlimited rate_limit must not set how to count")
-		return result
-	case l.unlimited:
-		return result
-	case l.windowAt != nil:
-		if l.unitAt != nil || l.multiplier > 0 {
-			p.addf(l.windowAt, "rate_limit has both a window and a unit, choose one of them")
-			return result
-		}
-		result.Window = l.window
-		result.Current.Unit, result.Current.UnitMultiplier = unitsOf(l.window)
-	case unit == 0:
-		where := cmp.Or(l.unitAt, l.at)
-		p.addf(where, "unit is %q, must be second, minute, hour, day, week, month or year", l.unit)
-		return result
-	default:
-		result.Window = WindowOf(unit, l.multiplier)
-		if l.multiplier > 0 {
-			result.Current.UnitMultiplier = wrapperspb.UInt32(l.multiplier)
-		}
-	}
-	// The quota may be 0 here, but package limit does not accept 0.
-	if err := limit.Per(max(1, result.RequestsPerUnit()), result.Window).WithBurst(l.terms.Burst).Validate(); err != nil {
-		problem := result.Problem(err)
-		problem.Place = p.at(cmp.Or(l.windowAt, l.at))
-		p.add(problem)
-	}
-	return result
-}
-
-// unitsOf returns a window as answers can show it, in seconds. A window that is not a multiple of a second cannot be
-// shown.
-func unitsOf(window time.Duration) (ratelimitv3.RateLimitResponse_RateLimit_Unit, *wrapperspb.UInt32Value) {
-	if window < time.Second || window%time.Second != 0 {
-		return ratelimitv3.RateLimitResponse_RateLimit_UNKNOWN, nil
-	}
-	return ratelimitv3.RateLimitResponse_RateLimit_SECOND, wrapperspb.UInt32(uint32(window / time.Second))
 }
