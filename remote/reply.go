@@ -200,14 +200,11 @@ func (r *Reply) decodeNumbers(e *Entry, text string) (used int) {
 	}
 	count := int(text[1])
 	used = 2 + count*timeBytes
-	if len(text) < used {
+	if len(text) < used || count == 0 {
 		return 0
 	}
 	number := func(i int) int64 { return readInt(text, 2+i*timeBytes, timeBytes) }
-	outcome := int64(0)
-	if count > 0 {
-		outcome = number(0) - lua.OutcomeOffset
-	}
+	outcome := number(0) - lua.OutcomeOffset
 	switch {
 	case count == 1 && outcome == lua.Expired:
 		r.Status = Expired
@@ -244,19 +241,7 @@ func (r *Reply) decodeNumbers(e *Entry, text string) (used int) {
 		if count < 5 {
 			return 0
 		}
-		if r.settled(outcome); e.Operation == lua.Settle {
-			r.Granted = number(4)
-		} else {
-			r.Life = microseconds(number(4))
-		}
-		if n := len(e.joined); n > 0 {
-			if len(text) < used+n {
-				return 0
-			}
-			r.outcomes = text[used : used+n]
-			used += n
-		}
-		return used
+		return r.decodeSettled(e, text, used, outcome, number(4))
 	default:
 		r.Fitted = outcome
 	}
@@ -269,6 +254,24 @@ func (r *Reply) decodeNumbers(e *Entry, text string) (used int) {
 	}
 	r.RetryAfter = microseconds(number(4))
 	r.NextAfter = microseconds(number(5))
+	return used
+}
+
+// decodeSettled decodes the rest of an answer to a Settle or an Extend, whose numbers take used bytes. last is the
+// number of units given back or charged, or how long the hold lasts.
+func (r *Reply) decodeSettled(e *Entry, text string, used int, outcome, last int64) int {
+	if r.settled(outcome); e.Operation == lua.Settle {
+		r.Granted = last
+	} else {
+		r.Life = microseconds(last)
+	}
+	if n := len(e.joined); n > 0 {
+		if len(text) < used+n {
+			return 0
+		}
+		r.outcomes = text[used : used+n]
+		used += n
+	}
 	return used
 }
 

@@ -142,13 +142,7 @@ func readRule(r field, p *problems) *spec {
 		case "shadow":
 			option(f, tiered.Shadow(p.number(f, "the part of the keys to compare with the exact log, above 0 and up to 1 (for a rule that never denies say dry_run: true)")))
 		case "plans":
-			s.plans = make(map[string]placed[limit.Limit])
-			for _, f := range p.fields(f.value, "plans") {
-				if strings.Contains(f.name, "/") {
-					p.addf(f.at, "the name of plan %q contains \"/\", which only limits may contain", f.name)
-				}
-				s.plans[f.name] = p.planLimit(f, named(fields, "concurrent"))
-			}
+			s.plans = p.plans(f, named(fields, "concurrent"))
 		case "keys":
 			s.keys = make(map[string]keyTerms)
 			for _, f := range p.fields(f.value, "keys") {
@@ -158,6 +152,12 @@ func readRule(r field, p *problems) *spec {
 			p.unknown(f, "limit", "concurrent", "slot_ttl", "algorithm", "need", "outage", "hold", "unsettled", "remember", "lease", "lease_within_limit", "dry_run", "shadow", "plans", "keys")
 		}
 	}
+	p.checkChoices(r, fields)
+	return s
+}
+
+// checkChoices checks a rule's fields of which only one may be set.
+func (p *problems) checkChoices(r field, fields []field) {
 	if named(fields, "lease") && named(fields, "lease_within_limit") {
 		p.addf(r.at, "rule %q has both lease and lease_within_limit, choose one of them", r.name)
 	}
@@ -167,7 +167,18 @@ func readRule(r field, p *problems) *spec {
 	case !windowed && !concurrent && fields != nil:
 		p.addf(r.at, "rule %q has no limit", r.name)
 	}
-	return s
+}
+
+// plans reads the limits of a rule's plans. concurrent says that the rule's limit is one on what is in flight.
+func (p *problems) plans(plans field, concurrent bool) map[string]placed[limit.Limit] {
+	limits := make(map[string]placed[limit.Limit])
+	for _, f := range p.fields(plans.value, "plans") {
+		if strings.Contains(f.name, "/") {
+			p.addf(f.at, "the name of plan %q contains \"/\", which only limits may contain", f.name)
+		}
+		limits[f.name] = p.planLimit(f, concurrent)
+	}
+	return limits
 }
 
 func named(fields []field, name string) bool {

@@ -330,6 +330,12 @@ func loadTrace(ctx context.Context, f logFlags, stdin io.Reader, stderr io.Write
 		}
 		return nil, fmt.Errorf("%s has no request in a known format: \"tierlimit replay -h\" lists the formats; convert other logs to lines of a time, a space and a key, or to CSV whose first line names the columns time and key", fileName(name))
 	}
+	f.printNotes(name, tr, stderr)
+	return tr, nil
+}
+
+// printNotes says what may be wrong with the keys and costs of a log.
+func (f *logFlags) printNotes(name string, tr *trace.Trace, stderr io.Writer) {
 	if tr.Unnamed > 0 {
 		what := strings.TrimSuffix(string(f.key), "+path")
 		fmt.Fprintf(stderr, "%s: %d of %s without a %s, counted under one key, \"-\"\n", fileName(name), tr.Unnamed, page.Count(tr.Len(), "request"), what)
@@ -353,7 +359,6 @@ func loadTrace(ctx context.Context, f logFlags, stdin io.Reader, stderr io.Write
 	if f.cost != accesslog.CostRequests && tr.OneEach() {
 		fmt.Fprintf(stderr, "%s: each request costs 1, because the log has no response of more than 1 %s\n", fileName(name), strings.TrimSuffix(string(f.cost), "s"))
 	}
-	return tr, nil
 }
 
 // loadRequests is loadTrace for commands that count each request as one unit.

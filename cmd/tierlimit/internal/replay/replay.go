@@ -99,6 +99,20 @@ func Run(ctx context.Context, c Config, algorithm limit.Algorithm, exact []bool)
 	}
 
 	result.Algorithm = algorithm.Name()
+	if err := result.play(ctx, c, fleet, &virtual, exact); err != nil {
+		return Result{}, err
+	}
+	for _, in := range fleet {
+		result.RedisCalls += in.redisCalls()
+	}
+	if c.Measurable {
+		result.BytesPerKey, err = bytesPerKey(ctx, fleet[0].client, prefix)
+	}
+	return result, err
+}
+
+// play sends the trace's requests to the fleet, at the times that the trace says, and counts their decisions.
+func (r *Result) play(ctx context.Context, c Config, fleet []*instance, virtual *atomic.Int64, exact []bool) error {
 	worst := textbook.NewWorst(c.Limit.Window())
 	spread := random.New(random.NewPCG(spreadSeed, 0))
 	const progressEvery = 500
@@ -108,47 +122,41 @@ func Run(ctx context.Context, c Config, algorithm limit.Algorithm, exact []bool)
 		}
 		in := fleet[spread.IntN(len(fleet))]
 		if c.Quiet.is(i) {
-			result.Allowed++
-			result.RedisCalls++
+			r.Allowed++
+			r.RedisCalls++
 			continue
 		}
 		virtual.Store(e.At)
 		d, err := in.rule.AllowN(ctx, e.Key, e.Cost)
 		switch {
 		case errors.Is(err, limit.ErrCostExceedsLimit):
-			result.NeverFit++ // and so it is denied
+			r.NeverFit++ // and so it is denied
 		case err != nil:
-			return Result{}, fmt.Errorf("request %d: %w", i+1, err)
+			return fmt.Errorf("request %d: %w", i+1, err)
 		case d.Degraded():
-			return Result{}, fmt.Errorf("request %d: %w", i+1, in.lost())
+			return fmt.Errorf("request %d: %w", i+1, in.lost())
 		}
 		if d.Tier == limit.TierLocal {
-			result.DecidedLocally++
+			r.DecidedLocally++
 		}
 		if d.Allowed {
-			result.Allowed++
+			r.Allowed++
 			worst.GrantN(e.Key, e.At, e.Cost)
 		} else {
-			result.Denied++
+			r.Denied++
 		}
 		switch {
 		case d.Allowed && !exact[i]:
-			result.WronglyAllowed++
+			r.WronglyAllowed++
 		case !d.Allowed && exact[i]:
-			result.WronglyDenied++
+			r.WronglyDenied++
 		}
 	}
 	if c.Progress != nil {
 		c.Progress((c.Trace.Len()-1)%progressEvery + 1)
 	}
-	result.WorstWindow = max(worst.Max(), c.Quiet.worstWindow())
-	for _, in := range fleet {
-		result.RedisCalls += in.redisCalls()
-	}
-	if c.Measurable {
-		result.BytesPerKey, err = bytesPerKey(ctx, fleet[0].client, prefix)
-	}
-	return result, err
+	r.WorstWindow = max(worst.Max(), c.Quiet.worstWindow())
+	return nil
 }
 
 // instance is one member of the replayed fleet: a limiter, used as in a service.
