@@ -393,10 +393,10 @@ do
     if not raw then
       return ''
     end
-    if type(raw) == 'string' and byte(raw, 1, 1) == TAG_HOLDS and #raw >= HOLDS_HEAD
+    if type(raw) == 'string' and byte(raw, 1, 1) == TAG_HOLDS and #raw > HOLDS_HEAD
       and #raw <= HOLDS_HEAD + MAX_HOLDS * HOLD_BYTES and (#raw - HOLDS_HEAD) % HOLD_BYTES == 0 then
       if #raw < LONG then
-        return #raw > HOLDS_HEAD and raw or ''
+        return raw
       elseif count == 1 then
         return raw, true
       end

@@ -153,7 +153,8 @@ func unitsHeld(lines string) map[uint64]int64 {
 	return held
 }
 
-func runOne(t *rapid.T, script *Script, e Entry, now int64) Reply {
+func runOne(t rapid.TB, script *Script, e Entry, now int64) Reply {
+	t.Helper()
 	replies, err := script.Run(context.Background(), []Entry{e}, now)
 	if err != nil {
 		t.Fatal(err)

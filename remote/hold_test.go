@@ -30,11 +30,7 @@ func TestLaws7And8HoldsOfAKeyAreBounded(t *testing.T) {
 		at := int64(epoch)
 		run := func(e Entry) Reply {
 			t.Helper()
-			replies, err := script.Run(ctx, []Entry{e}, at)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return replies[0]
+			return runOne(t, script, e, at)
 		}
 		for id := uint64(1); id <= lua.MaxHolds; id++ {
 			if r := run(holdEntry(key, rule, lua.Hold, id, 1)); r.Status != Allowed {
@@ -92,33 +88,25 @@ func TestLaw5HoldsOfALostClockMakeRoom(t *testing.T) {
 			rule = rule.GivesBack()
 		}
 		key := fmt.Sprint(redistest.Prefix(), "held", givesBack)
-		run := func(e Entry, at int64) Reply {
-			t.Helper()
-			replies, err := script.Run(ctx, []Entry{e}, at)
-			if err != nil {
-				t.Fatal(err)
-			}
-			return replies[0]
-		}
 		const step = int64(24 * time.Hour / time.Microsecond)
 		for id := uint64(1); id <= lua.MaxHolds; id++ {
-			if r := run(holdEntry(key, rule, lua.Hold, id, 1), epoch+step); r.Status != Allowed {
+			if r := runOne(t, script, holdEntry(key, rule, lua.Hold, id, 1), epoch+step); r.Status != Allowed {
 				t.Fatalf("hold %d: %+v", id, r)
 			}
 		}
-		if r := run(holdEntry(key, rule, lua.Hold, lua.MaxHolds+1, 1), epoch); r.Status != Denied {
+		if r := runOne(t, script, holdEntry(key, rule, lua.Hold, lua.MaxHolds+1, 1), epoch); r.Status != Denied {
 			t.Errorf("one hold too many after the step, while the state is there: %+v", r)
 		}
 		if err := client.Del(ctx, key).Err(); err != nil { // as if it had expired
 			t.Fatal(err)
 		}
-		if r := run(holdEntry(key, rule, lua.Hold, lua.MaxHolds+1, 1), epoch); r.Status != Allowed {
+		if r := runOne(t, script, holdEntry(key, rule, lua.Hold, lua.MaxHolds+1, 1), epoch); r.Status != Allowed {
 			t.Errorf("once the state has expired: %+v", r)
 		}
-		if r := run(holdEntry(key, rule, lua.Settle, 1, 1), epoch); r.Fitted != 0 {
+		if r := runOne(t, script, holdEntry(key, rule, lua.Settle, 1, 1), epoch); r.Fitted != 0 {
 			t.Errorf("the settlement of a hold that made room: %+v", r)
 		}
-		if r := run(holdEntry(key, rule, lua.Settle, lua.MaxHolds+1, 0), epoch); r.Fitted != 1 {
+		if r := runOne(t, script, holdEntry(key, rule, lua.Settle, lua.MaxHolds+1, 0), epoch); r.Fitted != 1 {
 			t.Errorf("the settlement of the hold that got room: %+v", r)
 		}
 	}
@@ -260,11 +248,7 @@ func TestJoinedSettlementsAfterTheirWindow(t *testing.T) {
 	start := int64(epoch) - epoch%time.Minute.Microseconds()
 	run := func(at int64, e Entry) Reply {
 		t.Helper()
-		replies, err := script.Run(t.Context(), []Entry{e}, at)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return replies[0]
+		return runOne(t, script, e, at)
 	}
 	for id := range uint64(3) {
 		run(start+1, holdEntry(key, rule, lua.Hold, id+1, 3))

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/tierlimit/tierlimit/breaker"
@@ -357,21 +358,23 @@ func TestAHeartbeatThatIsReadLate(t *testing.T) {
 		ofRedis time.Duration // 0: unknown
 		opens   bool
 	}{{time.Millisecond, false}, {3 * time.Millisecond, true}, {0, true}} {
-		l := newShards(t, 1)
-		l.Deadline = 2 * time.Millisecond
-		s, m := l.first, l.masters[0]
-		failed := 0
-		l.HeartbeatFailed = func(error) { failed++ }
-		m.heard.Took, m.delayed = c.ofRedis, func() { time.Sleep(4 * time.Millisecond) }
-		for range 3 {
-			s.heartbeat()
-		}
-		if opened := !s.Breaker.Closed(); opened != c.opens || failed > 0 != c.opens {
-			t.Errorf("Redis took %v: the breaker has opened: %v, and %d heartbeats failed", c.ofRedis, opened, failed)
-		}
-		if err := s.Heartbeat(l.Deadline); err == nil {
-			t.Errorf("Redis took %v: a probe was answered in time", c.ofRedis)
-		}
+		synctest.Test(t, func(t *testing.T) {
+			l := newShards(t, 1)
+			l.Deadline = 2 * time.Millisecond
+			s, m := l.first, l.masters[0]
+			failed := 0
+			l.HeartbeatFailed = func(error) { failed++ }
+			m.heard.Took, m.delayed = c.ofRedis, func() { time.Sleep(4 * time.Millisecond) }
+			for range 3 {
+				s.heartbeat()
+			}
+			if opened := !s.Breaker.Closed(); opened != c.opens || failed > 0 != c.opens {
+				t.Errorf("Redis took %v: the breaker has opened: %v, and %d heartbeats failed", c.ofRedis, opened, failed)
+			}
+			if err := s.Heartbeat(l.Deadline); err == nil {
+				t.Errorf("Redis took %v: a probe was answered in time", c.ofRedis)
+			}
+		})
 	}
 }
 
