@@ -32,7 +32,7 @@ func TestLaw13AReleaseIsSentOnlyIfItCannotOutliveTheSlots(t *testing.T) {
 		if test.told {
 			continue
 		}
-		all := table.Statements(now, false, func(HeldKey) bool { return true })
+		all := table.Statements(now, RenewNone, func(HeldKey) bool { return true })
 		if len(all) != 1 || !all[0].Absolute || all[0].Units != 1 || woken == 0 {
 			t.Errorf("%s: %d statements %+v, woken %d times", test.what, len(all), all, woken)
 		}
@@ -56,7 +56,7 @@ func TestReleasesThatAreNotSent(t *testing.T) {
 		if _, units, told := slot.Release(slotsNow, slotsNow+1, c.tell); units != 1 || told != c.told {
 			t.Errorf("%s: %d units were released, Redis is told at once: %v", what, units, told)
 		}
-		all := table.Statements(slotsNow, false, everyKey)
+		all := table.Statements(slotsNow, RenewNone, everyKey)
 		if stated := len(all) == 1 && all[0].Absolute && all[0].Units == 1; stated == c.told {
 			t.Errorf("%s: Redis is told %+v", what, all)
 		}

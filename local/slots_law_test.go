@@ -129,7 +129,7 @@ func (f *slotFleet) giveUp(m *message) {
 }
 
 // tell lets a process send Redis the statements that are due.
-func (f *slotFleet) tell(p *holding, renew bool) {
+func (f *slotFleet) tell(p *holding, renew Renewal) {
 	sent := f.now - f.now%1000
 	p.keep(f.now)
 	for _, s := range p.table.Statements(f.now, renew, p.reachable) {
@@ -261,7 +261,7 @@ func (f *slotFleet) step(outages, losses bool) {
 		}
 	case 3, 8:
 		if alive {
-			f.tell(p, rapid.Bool().Draw(t, "renew"))
+			f.tell(p, rapid.SampledFrom([]Renewal{RenewNone, RenewAll, RenewRest}).Draw(t, "renew"))
 		}
 	case 4, 5, 9:
 		if alive {
@@ -327,7 +327,7 @@ func (f *slotFleet) quiet() {
 		f.now += 2 * int64(fleetDeadline)
 		for _, p := range f.processes {
 			if !p.dead {
-				f.tell(p, true)
+				f.tell(p, RenewAll)
 			}
 		}
 		for len(f.messages) > 0 {

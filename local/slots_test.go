@@ -2,6 +2,7 @@ package local
 
 import (
 	"math"
+	"strconv"
 	"testing"
 	"time"
 )
@@ -134,7 +135,7 @@ func TestLaw13KeptSlotsLastAgainOnlyAsLongAsRedisSays(t *testing.T) {
 	if !slot.Held(now) {
 		t.Fatal("it was not kept")
 	}
-	all := table.Statements(now, true, everyKey)
+	all := table.Statements(now, RenewAll, everyKey)
 	if len(all) != 1 || !all[0].Absolute || all[0].Units != 1 {
 		t.Fatalf("Redis is not told what is held: %+v", all)
 	}
@@ -143,7 +144,7 @@ func TestLaw13KeptSlotsLastAgainOnlyAsLongAsRedisSays(t *testing.T) {
 	if !lasts(&slot, till-1) || lasts(&slot, till) {
 		t.Errorf("held before the end: %v, at the end: %v", lasts(&slot, till-1), lasts(&slot, till))
 	}
-	all = table.Statements(now, true, everyKey)
+	all = table.Statements(now, RenewAll, everyKey)
 	if len(all) != 1 || all[0].Absolute {
 		t.Fatalf("the key is still in doubt: %+v", all)
 	}
@@ -188,7 +189,7 @@ func TestLaw13SlotsThatEndInTimeDoSoBesideOthers(t *testing.T) {
 	if next := table.Next(noKey); next < till+int64(time.Hour) {
 		t.Errorf("there is something to do %v after the end", time.Duration(next-till))
 	}
-	all := table.Statements(till, true, everyKey)
+	all := table.Statements(till, RenewAll, everyKey)
 	if len(all) != 1 || !all[0].Absolute || all[0].Units != 2 {
 		t.Fatalf("Redis is not told what is held: %+v", all)
 	}
@@ -204,15 +205,61 @@ func TestLaw13SlotsNotReportedYetStayInDoubt(t *testing.T) {
 	var first, second Slot[string]
 	holdSlots(table, slotsNow, slotsNow+int64(fleetTTL), 1, &first)
 	table.Doubt(slotsNow, everyKey)
-	all := table.Statements(slotsNow, false, everyKey)
+	all := table.Statements(slotsNow, RenewNone, everyKey)
 	share := Share{Any: true}
 	if granted, _ := table.GrantAlone(slotsNow, theKey, "owner", fleetTTL, share, 1, &second); !granted || len(all) != 1 {
 		t.Fatalf("granted %v, %+v", granted, all)
 	}
 	all[0].Answered(slotsNow, slotsNow+int64(fleetTTL), 1, 1)
-	all = table.Statements(slotsNow, false, everyKey)
+	all = table.Statements(slotsNow, RenewNone, everyKey)
 	if len(all) != 1 || !all[0].Absolute || all[0].Units != 2 {
 		t.Errorf("Redis is told %+v", all)
+	}
+}
+
+// Law 13: the slots that end first are renewed first. In any other order, the time between two renewals of a key would
+// be up to twice as long as renewing all keys takes.
+func TestLaw13SlotsThatEndFirstAreRenewedFirst(t *testing.T) {
+	table := NewSlots[string](func() {})
+	const keys = 100
+	for i := range keys {
+		h, _ := table.Enter(HeldKey{theKey.Rule, strconv.Itoa(i)}, "owner", fleetTTL)
+		h.Granted(slotsNow, slotsNow+int64(fleetTTL)+int64(i*37%keys), 1, 1, new(Slot[string]))
+	}
+	all := table.Statements(slotsNow, RenewAll, everyKey)
+	if len(all) != keys {
+		t.Fatalf("%d keys are renewed, want %d", len(all), keys)
+	}
+	for i, s := range all {
+		if s.Held.till.Load() != slotsNow+int64(fleetTTL)+int64(i) {
+			t.Fatalf("number %d is %s, whose slots end %d ns after the first", i, s.Held.Key, s.Held.till.Load()-all[0].Held.till.Load())
+		}
+	}
+}
+
+// Law 13: another attempt after failed renewals includes each key that was not renewed, and none of the others. Redis
+// may be slow because it has so much to do.
+func TestLaw13OnlyWhatWasNotRenewedIsRenewedAgain(t *testing.T) {
+	table := NewSlots[string](func() {})
+	till := slotsNow + int64(fleetTTL)
+	holdSlots(table, slotsNow, till, 1, new(Slot[string]))
+	other, _ := table.Enter(HeldKey{theKey.Rule, "other"}, "owner", fleetTTL)
+	other.Granted(slotsNow, till, 1, 1, new(Slot[string]))
+	now := slotsNow + int64(fleetTTL)/3
+	for _, s := range table.Statements(now, RenewAll, everyKey) {
+		if s.Held == other {
+			s.Failed(now, now)
+		} else {
+			s.Answered(now, now+int64(fleetTTL), 1, 1)
+		}
+	}
+	now += int64(fleetTTL) / 12
+	if again := table.Statements(now, RenewRest, everyKey); len(again) != 1 || again[0].Held != other || again[0].Absolute {
+		t.Errorf("renewed again are %+v", again)
+	}
+	now += int64(fleetTTL) / 4
+	if again := table.Statements(now, RenewRest, everyKey); len(again) != 2 {
+		t.Errorf("a third of the TTL after the first renewal, %+v are renewed", again)
 	}
 }
 
@@ -223,10 +270,10 @@ func TestLaw13StatementsExtendSlots(t *testing.T) {
 	var slot Slot[string]
 	till := slotsNow + int64(fleetTTL)
 	holdSlots(table, slotsNow, till, 1, &slot)
-	overtaken := table.Statements(slotsNow, true, everyKey)
+	overtaken := table.Statements(slotsNow, RenewAll, everyKey)
 	table.Doubt(slotsNow, everyKey)
 	_, wait := table.Enter(theKey, "owner", fleetTTL)
-	all := table.Statements(slotsNow, true, everyKey)
+	all := table.Statements(slotsNow, RenewAll, everyKey)
 	if len(overtaken) != 1 || len(all) != 1 || !all[0].Absolute || wait == nil {
 		t.Fatalf("%+v, %+v, in doubt: %v", overtaken, all, wait != nil)
 	}
@@ -243,7 +290,7 @@ func TestLaw13StatementsExtendSlots(t *testing.T) {
 		t.Error("it ends earlier, as an older answer said")
 	}
 	now := till + 2
-	if table.Statements(now, true, everyKey); slot.Held(now) || table.Counts()[theKey.Rule] != (SlotCounts{Lost: 1}) {
+	if table.Statements(now, RenewAll, everyKey); slot.Held(now) || table.Counts()[theKey.Rule] != (SlotCounts{Lost: 1}) {
 		t.Errorf("at its end: held %v, %+v", slot.Held(now), table.Counts()[theKey.Rule])
 	}
 }
@@ -258,10 +305,10 @@ func TestLaw7SlotsAreForgottenWithoutRedis(t *testing.T) {
 	_, wait := table.Enter(theKey, "owner", fleetTTL)
 	gone := since + 2*int64(fleetTTL)
 	nothing := func(HeldKey) bool { return false }
-	if table.Statements(gone-1, true, nothing); table.Keys() != 1 || wait == nil {
+	if table.Statements(gone-1, RenewAll, nothing); table.Keys() != 1 || wait == nil {
 		t.Errorf("%d keys before Redis has forgotten it, in doubt: %v", table.Keys(), wait != nil)
 	}
-	if table.Statements(gone, true, nothing); table.Keys() != 0 {
+	if table.Statements(gone, RenewAll, nothing); table.Keys() != 0 {
 		t.Errorf("%d keys after Redis has forgotten it", table.Keys())
 	}
 	select {
@@ -283,7 +330,7 @@ func TestLaw13WhatRedisDoesNotKnowIsNotRenewed(t *testing.T) {
 		till := slotsNow + int64(fleetTTL)
 		holdSlots(table, slotsNow, till, 1, &one, &other)
 		now := slotsNow + int64(fleetTTL)/2
-		all := table.Statements(now, true, everyKey)
+		all := table.Statements(now, RenewAll, everyKey)
 		if len(all) != 1 || all[0].Absolute {
 			t.Fatalf("to renew it: %+v", all)
 		}
@@ -291,7 +338,7 @@ func TestLaw13WhatRedisDoesNotKnowIsNotRenewed(t *testing.T) {
 		if lasts(&one, till) != renewed || !lasts(&one, till-1) {
 			t.Errorf("Redis knew of %d units of 2: still held at its first end: %v", known, lasts(&one, till))
 		}
-		all = table.Statements(now, false, everyKey)
+		all = table.Statements(now, RenewNone, everyKey)
 		if told := len(all) == 1 && all[0].Absolute && all[0].Units == 2; told == renewed {
 			t.Errorf("Redis knew of %d units of 2, and is told %+v", known, all)
 		}
@@ -311,7 +358,7 @@ func TestLaw13SlotsThatAreGrantedTooLateAreLost(t *testing.T) {
 	if c := table.Counts()[theKey.Rule]; c.Units != 0 || c.Lost != 2 {
 		t.Errorf("%+v", c)
 	}
-	all := table.Statements(till, false, everyKey)
+	all := table.Statements(till, RenewNone, everyKey)
 	if len(all) != 1 || !all[0].Absolute || all[0].Units != 0 {
 		t.Errorf("Redis is told %+v", all)
 	}
@@ -353,7 +400,7 @@ func TestReservedKeysHaveAnOwner(t *testing.T) {
 	table := NewSlots[string](func() {})
 	table.Reserve(slotsNow, theKey, "owner", fleetTTL, Share{Quota: 10, Outage: 7, Fleet: 2}, 1, 1)
 	table.Doubt(slotsNow, everyKey)
-	all := table.Statements(slotsNow+int64(fleetTTL), false, everyKey)
+	all := table.Statements(slotsNow+int64(fleetTTL), RenewNone, everyKey)
 	if len(all) != 1 || all[0].Owner != "owner" || all[0].TTL != fleetTTL {
 		t.Errorf("Redis is told %+v", all)
 	}
@@ -391,8 +438,8 @@ func TestGivenBackUnderAShorterTTL(t *testing.T) {
 		s.Release(slotsNow, slotsNow+1, false)
 	}
 	now := slotsNow + int64(time.Hour)
-	table.Statements(now, true, noKey) // Redis cannot be reached
-	if all := table.Statements(now, true, everyKey); len(all) != 1 || all[0].Units != 0 || !all[0].Absolute {
+	table.Statements(now, RenewAll, noKey) // Redis cannot be reached
+	if all := table.Statements(now, RenewAll, everyKey); len(all) != 1 || all[0].Units != 0 || !all[0].Absolute {
 		t.Errorf("Redis is told %+v", all)
 	}
 }
@@ -426,7 +473,7 @@ func TestLaw12EndAllEndsEverySlot(t *testing.T) {
 	if c := table.Counts()[theKey.Rule]; c != (SlotCounts{}) {
 		t.Errorf("%+v", c)
 	}
-	all := table.Statements(slotsNow, false, everyKey)
+	all := table.Statements(slotsNow, RenewNone, everyKey)
 	if len(all) != 1 || !all[0].Absolute || all[0].Units != 0 {
 		t.Errorf("Redis is told %+v", all)
 	}
@@ -459,7 +506,7 @@ func TestLaw13ASlotSeenToBeLostIsNotHeldAgain(t *testing.T) {
 		var slot Slot[string]
 		till := slotsNow + int64(fleetTTL)
 		holdSlots(table, slotsNow, till, 1, &slot)
-		renewals := table.Statements(slotsNow, true, everyKey)
+		renewals := table.Statements(slotsNow, RenewAll, everyKey)
 		if len(renewals) != 1 {
 			t.Fatalf("%s: %+v", what, renewals)
 		}
@@ -504,7 +551,7 @@ func TestNextOfSlots(t *testing.T) {
 	if got := table.Next(func(HeldKey) bool { return false }); got != till {
 		t.Errorf("Redis cannot be told, and next is %v from now", time.Duration(got-slotsNow))
 	}
-	all := table.Statements(slotsNow+1, false, everyKey)
+	all := table.Statements(slotsNow+1, RenewNone, everyKey)
 	next("Redis is being told", till)
 	if len(all) == 1 {
 		all[0].Failed(slotsNow+2, slotsNow+3)
@@ -534,7 +581,7 @@ func TestLaw13SlotsInUseAreRenewedOnlyWithTheirRecord(t *testing.T) {
 		till := slotsNow + int64(fleetTTL)
 		holdSlots(table, slotsNow, till, 1, &slots[0], &slots[1])
 		now := slotsNow + int64(fleetTTL)/2
-		all := table.Statements(now, true, everyKey)
+		all := table.Statements(now, RenewAll, everyKey)
 		if len(all) != 1 {
 			t.Fatalf("to renew it: %+v", all)
 		}
@@ -554,7 +601,7 @@ func TestLaw13SlotsInUseAreRenewedOnlyWithTheirRecord(t *testing.T) {
 		for _, h := range append(entered, h) {
 			h.Unchanged(now, 1)
 		}
-		all = table.Statements(now, false, everyKey)
+		all = table.Statements(now, RenewNone, everyKey)
 		if told := len(all) == 1 && all[0].Absolute && all[0].Units == int64(2-test.released); told == test.renewed {
 			t.Errorf("%+v: Redis is told %+v", test, all)
 		}
@@ -576,7 +623,7 @@ func TestLaw13UnitsThatRedisCountsInExcessAreCorrected(t *testing.T) {
 		if test.inFlight {
 			entry, _ = table.Enter(theKey, "owner", fleetTTL)
 		}
-		renewal := table.Statements(slotsNow, true, everyKey)
+		renewal := table.Statements(slotsNow, RenewAll, everyKey)
 		if test.ends {
 			entry.Unchanged(slotsNow, 1)
 		}
@@ -584,7 +631,7 @@ func TestLaw13UnitsThatRedisCountsInExcessAreCorrected(t *testing.T) {
 		if test.inFlight && !test.ends {
 			entry.Unchanged(slotsNow, 1)
 		}
-		all := table.Statements(slotsNow, false, everyKey)
+		all := table.Statements(slotsNow, RenewNone, everyKey)
 		if corrected := len(all) == 1 && all[0].Absolute && all[0].Units == 1; corrected != test.corrected {
 			t.Errorf("%+v: Redis is told %+v", test, all)
 		}
@@ -599,7 +646,7 @@ func TestLaw11SlotsGrantedAloneAreReported(t *testing.T) {
 	if granted, _ := table.GrantAlone(slotsNow, theKey, "owner", fleetTTL, Share{Quota: 4, Outage: 1, Fleet: 2}, 2, &s); !granted || woken == 0 {
 		t.Fatalf("granted %v, woken %d times", granted, woken)
 	}
-	if all := table.Statements(slotsNow, false, everyKey); len(all) != 1 || !all[0].Absolute || all[0].Units != 2 || all[0].Owner != "owner" || all[0].TTL != fleetTTL {
+	if all := table.Statements(slotsNow, RenewNone, everyKey); len(all) != 1 || !all[0].Absolute || all[0].Units != 2 || all[0].Owner != "owner" || all[0].TTL != fleetTTL {
 		t.Errorf("Redis is told %+v", all)
 	}
 }
@@ -660,7 +707,7 @@ func TestLaw7KeysOfWhichNothingIsHeldAreForgottenAtOnce(t *testing.T) {
 			var slot Slot[string]
 			holdSlots(table, slotsNow, slotsNow+int64(fleetTTL), 1, &slot)
 			slot.Release(slotsNow, slotsNow+1, false)
-			for _, s := range table.Statements(slotsNow, false, everyKey) {
+			for _, s := range table.Statements(slotsNow, RenewNone, everyKey) {
 				s.Answered(slotsNow, slotsNow+int64(fleetTTL), 1, 1)
 			}
 		},
@@ -681,16 +728,16 @@ func TestLaw13KeysStayKnownWhileSomethingIsInFlight(t *testing.T) {
 	denied.Unchanged(slotsNow, 0)
 	var slot Slot[string]
 	granted.Granted(slotsNow, slotsNow+int64(fleetTTL), 0, 1, &slot)
-	if all := table.Statements(slotsNow, true, everyKey); len(all) != 1 || all[0].Units != 1 {
+	if all := table.Statements(slotsNow, RenewAll, everyKey); len(all) != 1 || all[0].Units != 1 {
 		t.Errorf("to renew it: %+v", all)
 	}
 	slot.Release(slotsNow, slotsNow+1, false)
-	all := table.Statements(slotsNow, false, everyKey)
+	all := table.Statements(slotsNow, RenewNone, everyKey)
 	if len(all) != 1 {
 		t.Fatalf("Redis is told %+v", all)
 	}
 	now := slotsNow + 3*int64(fleetTTL)
-	if table.Statements(now, true, everyKey); table.Keys() != 1 {
+	if table.Statements(now, RenewAll, everyKey); table.Keys() != 1 {
 		t.Errorf("%d keys while a statement is in flight", table.Keys())
 	}
 	if all[0].Answered(now, now+int64(fleetTTL), 1, 1); table.Keys() != 0 {
@@ -704,13 +751,13 @@ func TestLaw13KeysInDoubtAreKnownForLongEnough(t *testing.T) {
 	const later = slotsNow + int64(fleetTTL)/2
 	for what, last := range map[string]func(*Slots[string], *Slot[string]){
 		"a renewal": func(table *Slots[string], slot *Slot[string]) {
-			renewal := table.Statements(slotsNow, true, everyKey)
+			renewal := table.Statements(slotsNow, RenewAll, everyKey)
 			renewal[0].Answered(later, later+int64(fleetTTL), 1, 1)
 			slot.Release(later, later+1, false)
 		},
 		"a failed statement": func(table *Slots[string], slot *Slot[string]) {
 			slot.Release(slotsNow, slotsNow+1, false)
-			statement := table.Statements(slotsNow, false, everyKey)
+			statement := table.Statements(slotsNow, RenewNone, everyKey)
 			statement[0].Failed(slotsNow, later)
 		},
 	} {
@@ -719,10 +766,10 @@ func TestLaw13KeysInDoubtAreKnownForLongEnough(t *testing.T) {
 		holdSlots(table, slotsNow, slotsNow+int64(fleetTTL), 1, &slot)
 		last(table, &slot)
 		gone := later + goneAfter*int64(fleetTTL)
-		if table.Statements(gone-1, false, noKey); table.Keys() != 1 {
+		if table.Statements(gone-1, RenewNone, noKey); table.Keys() != 1 {
 			t.Errorf("%s: %d keys before Redis has forgotten it", what, table.Keys())
 		}
-		if table.Statements(gone, false, noKey); table.Keys() != 0 {
+		if table.Statements(gone, RenewNone, noKey); table.Keys() != 0 {
 			t.Errorf("%s: %d keys after Redis has forgotten it", what, table.Keys())
 		}
 	}
@@ -750,12 +797,12 @@ func TestAStatementIsDueWhenNothingIsInFlight(t *testing.T) {
 	table := NewSlots[string](func() { woken++ })
 	h, _ := table.Enter(theKey, "owner", fleetTTL)
 	table.Doubt(slotsNow, everyKey)
-	if all := table.Statements(slotsNow, false, everyKey); len(all) != 0 {
+	if all := table.Statements(slotsNow, RenewNone, everyKey); len(all) != 0 {
 		t.Errorf("Redis is told %+v", all)
 	}
 	woken = 0
 	h.Unchanged(slotsNow, 1)
-	if all := table.Statements(slotsNow, false, everyKey); woken == 0 || len(all) != 1 {
+	if all := table.Statements(slotsNow, RenewNone, everyKey); woken == 0 || len(all) != 1 {
 		t.Errorf("woken %d times, Redis is told %+v", woken, all)
 	}
 }
@@ -769,10 +816,10 @@ func TestLaw13DoubtIsProlonged(t *testing.T) {
 	h.Unknown(slotsNow, since)
 	_, wait := table.Enter(theKey, "owner", fleetTTL)
 	table.Doubt(slotsNow+1, everyKey)
-	if all := table.Statements(since-1, false, everyKey); len(all) != 0 {
+	if all := table.Statements(since-1, RenewNone, everyKey); len(all) != 0 {
 		t.Errorf("Redis is told %+v, and may run what was sent before afterwards", all)
 	}
-	all := table.Statements(since, false, everyKey)
+	all := table.Statements(since, RenewNone, everyKey)
 	if len(all) != 1 || wait == nil {
 		t.Fatalf("Redis is told %+v, in doubt: %v", all, wait != nil)
 	}

@@ -1,7 +1,9 @@
 package local
 
 import (
+	"cmp"
 	"math"
+	"slices"
 	"time"
 )
 
@@ -26,24 +28,53 @@ type Statement[O any] struct {
 	Units    int64
 	Absolute bool
 	changes  uint64
+	till     int64 // when the slots end if the statement is not received
+}
+
+// Renewal says which keys [Slots.Statements] renews.
+type Renewal int
+
+// The renewals. RenewRest leaves out keys whose time Redis has extended within the last quarter of their TTL. It is
+// for another attempt after some renewals have failed: a process with tens of thousands of keys would otherwise
+// renew all of them again for a single lost trip, just when Redis is slow.
+const (
+	RenewNone Renewal = iota
+	RenewAll
+	RenewRest
+)
+
+// renewedPart is the part of a TTL within which RenewRest does not renew again.
+const renewedPart = 4
+
+// isDue reports whether a renewal includes a key whose slots last until till.
+func (r Renewal) isDue(till, now int64, ttl time.Duration) bool {
+	return r == RenewAll || r == RenewRest && till-now <= int64(ttl-ttl/renewedPart)
 }
 
 // Statements returns the statements that are due now. For keys in doubt, it returns the number of units
-// held, once no entry in flight can change it. With renew, it returns for all other keys that the process
-// is alive. Answered or Failed must be called for each statement.
-func (t *Slots[O]) Statements(now int64, renew bool, reachable func(HeldKey) bool) (all []Statement[O]) {
+// held, once no entry in flight can change it. For the other keys that are to be renewed, it returns that the process
+// is alive. The keys whose slots end first come first, so that with very many keys each is renewed once in the time that
+// all of them take. Answered or Failed must be called for each statement.
+func (t *Slots[O]) Statements(now int64, renew Renewal, reachable func(HeldKey) bool) []Statement[O] {
+	all := t.statements(now, renew, reachable)
+	slices.SortFunc(all, func(a, b Statement[O]) int { return cmp.Compare(a.till, b.till) })
+	return all
+}
+
+func (t *Slots[O]) statements(now int64, renew Renewal, reachable func(HeldKey) bool) (all []Statement[O]) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	for _, h := range t.byKey {
 		h.lapse(now)
-		due := renew && h.units > 0
+		till := h.till.Load()
+		due := h.units > 0 && renew.isDue(till, now, h.ttl)
 		if h.doubt {
 			due = !h.statementInFlight && h.inFlight == 0 && now >= h.since
 		}
 		if due && reachable(h.HeldKey) {
 			h.statementInFlight = h.doubt
 			h.least = h.units
-			all = append(all, Statement[O]{h, h.owner, h.ttl, h.units, h.doubt, h.changes})
+			all = append(all, Statement[O]{h, h.owner, h.ttl, h.units, h.doubt, h.changes, till})
 		}
 		h.clean(now)
 	}

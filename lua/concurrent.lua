@@ -28,7 +28,8 @@
 --   takes  numbers; of state.lua make, header, expiry, expire, decimal, put, find_record, denial,
 --          PREFIX, HEADER, LATEST, MAX_UNITS, TAG_SLOTS, CONCURRENCY
 --   gives  make[CONCURRENCY], with one function beside those of state.lua: statement(s, rule, units),
---          which carries out a SLOTS
+--          which carries out a SLOTS; its rules have plain_renewal(key, _, rule), which answers one that
+--          changes no number. AS_KNOWN
 
 local HOLDER_BYTES = 22
 -- The most processes that may hold units of one key, which bounds the value's length (law 7).
@@ -45,7 +46,7 @@ make[CONCURRENCY] = function()
   function slots.rule(quota, window, params)
     return {
       algorithm = slots, quota = quota, window = window, window_text = pack_time(window), holder = sub(packed, params, params + 7),
-      plain = slots.plain, plain_refund = slots.plain_refund,
+      plain = slots.plain, plain_refund = slots.plain_refund, plain_renewal = slots.plain_renewal,
     }
   end
 
@@ -239,6 +240,22 @@ make[CONCURRENCY] = function()
     end
   end
 
+  -- Writes a key that read_plainly has read, with new totals of its units and of the process's, whose record counts until
+  -- till so far, or longer from now on. Returns when the key expires.
+  local function renew(key, raw, total, first, last, at, till, units, rule)
+    till = math.max(till, clock + rule.window)
+    local text, ends = pack_time(till), last
+    local front = header_of_now(TAG_SLOTS) .. pack_time(total) .. (till < first and text or sub(raw, HEADER + 8, HEADER + 14))
+    if till > last then
+      ends, front = till, front .. text
+    else
+      front = front .. sub(raw, HEADER + 15, RECORDS)
+    end
+    put_own(key, raw, front, at, rule.holder .. text .. pack_time(units), ends, last)
+    seen_key = nil
+    return ends
+  end
+
   function slots.plain(key, cost, rule, may_deny)
     local raw, total, first, last, at, till, units = read_plainly(key, rule)
     if not raw then
@@ -249,19 +266,18 @@ make[CONCURRENCY] = function()
       local wait = first - now
       return may_deny and total > 0 and denial(math.max(0, free), last - now, wait, wait)
     end
-    if units == 0 or till < now + rule.window then
-      till = now + rule.window
-    end
-    local text, ends = pack_time(till), last
-    local front = header_of_now(TAG_SLOTS) .. pack_time(total + cost) .. (till < first and text or sub(raw, HEADER + 8, HEADER + 14))
-    if till > last then
-      ends, front = till, front .. text
-    else
-      front = front .. sub(raw, HEADER + 15, RECORDS)
-    end
-    put_own(key, raw, front, at, rule.holder .. text .. pack_time(units + cost), ends, last)
-    seen_key = nil
+    local ends = renew(key, raw, total + cost, first, last, at, units > 0 and till or 0, units + cost, rule)
     return char(ANSWER_ALLOWED) .. pack_time(free - cost) .. (ends == now + rule.window and rule.window_text or pack_time(ends - now))
+  end
+
+  -- The same for a renewal: a SLOTS that changes no number. A process that holds units of many keys sends many of these.
+  function slots.plain_renewal(key, _, rule)
+    local raw, total, first, last, at, till, units = read_plainly(key, rule)
+    if not raw or units == 0 then
+      return
+    end
+    local ends = renew(key, raw, total, first, last, at, till, units, rule)
+    return '\0\4' .. pack_time(units + OUTCOME_OFFSET) .. pack_time(math.max(0, rule.quota - total)) .. pack_time(ends - clock) .. NO_OFFSET
   end
 
   -- The same for a REFUND: see plain_refund in state.lua.

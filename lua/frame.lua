@@ -23,7 +23,8 @@
 --                    from 8 on is written as the operation minus 8, plus 128
 --       rule (2)     the rule's number, from 1
 --       not after (2)  in units of 64 µs after the base; 65535 for never
---       cost (1)     for a CHARGE, its number of pairs
+--       cost (1)     for a CHARGE, its number of pairs; for a SLOTS, the units that the process
+--                    holds, or AS_KNOWN
 --       group (2), long cost (7) in place of the short one, count (3): if the form says so.
 --                    A count of n means n entries of that cost, one after another; for a HOLD
 --                    or SETTLE, n holds or settlements with their own costs
@@ -160,8 +161,6 @@ local function read_entry(e)
       at = at + 16
       e.most, e.reserve, e.life = next_number(7), next_number(7), next_number(4)
       e.result = 0
-    elseif e.operation == SLOTS then
-      e.units = next_number(6)
     elseif e.operation >= HOLD then
       e.id, at, e.result = sub(packed, at, at + 7), at + 8, 0
       e.life = next_number(7)
@@ -458,7 +457,7 @@ local function carry_out(e, s, charge)
   elseif operation == EXTEND then
     outcome = extend(e, s, rule)
   elseif operation == SLOTS then
-    outcome = rule.algorithm.statement(s, rule, e.units)
+    outcome = rule.algorithm.statement(s, rule, e.cost)
     if outcome > 0 and not after_giving(e, s) then
       outcome = UNREADABLE
     end
@@ -526,45 +525,52 @@ local function decide_takes(s)
   end
 end
 
--- Decides entries up to the first that is no plain one. A plain one is a TAKE or REFUND, in time, that shares its key with
--- no neighbor, and that its rule's plain function can decide. If all of a count fit, they are one charge of their total cost;
--- otherwise a part of them may fit, and it is no plain one.
-local function decide_plain_entries(s)
-  local from, last, n, ends = at, keys, replies, #packed
-  while from <= ends and n < MAX_PIECES do
-    local form, number, number_low, after, after_low, cost, a, b, c, next_form = byte(packed, from, from + 9)
-    local next_at = from + 9
-    if form == TAKE then
-      next_at, next_form = from + 6, a
-    elseif form == COUNTED_TAKE then
-      cost = cost * ((a * 256 + b) * 256 + c)
-    elseif form == LONG_TAKE then
-      cost, next_at = unpack_time(packed, from + 6), from + 13
-      next_form = byte(packed, next_at)
-    elseif form == REFUND then
-      next_at = from + 20
-      next_form = byte(packed, next_at)
-    else
-      break
+-- Decides entries up to the first that is no plain one. A plain one is a TAKE, a REFUND or a renewal of slots, in time, that
+-- shares its key with no neighbor, and that its rule's plain function can decide. If all of a count fit, they are one
+-- charge of their total cost; otherwise a part of them may fit, and it is no plain one.
+local decide_plain_entries
+do
+  local LONG_SLOTS = SLOTS + 32 -- a form
+
+  function decide_plain_entries(s)
+    local from, last, n, ends = at, keys, replies, #packed
+    while from <= ends and n < MAX_PIECES do
+      local form, number, number_low, after, after_low, cost, a, b, c, next_form = byte(packed, from, from + 9)
+      local rule, next_at = rules[number * 256 + number_low], from + 9
+      local plain = rule.plain
+      if form == TAKE then
+        next_at, next_form = from + 6, a
+      elseif form == COUNTED_TAKE then
+        cost = cost * ((a * 256 + b) * 256 + c)
+      elseif form == LONG_TAKE then
+        cost, next_at = unpack_time(packed, from + 6), from + 13
+        next_form = byte(packed, next_at)
+      elseif form == REFUND then
+        plain, next_at = rule.plain_refund, from + 20
+        next_form = byte(packed, next_at)
+      elseif form == LONG_SLOTS and unpack_time(packed, from + 6) == AS_KNOWN then
+        plain, next_at = rule.plain_renewal, from + 13
+        next_form = byte(packed, next_at)
+      else
+        break
+      end
+      after = after * 256 + after_low
+      if not plain or cost > rule.most_plain or after < too_late or (next_form and next_form % 16 >= 8) then
+        break
+      end
+      if s.key ~= '' then
+        write(s)
+        s.key = '' -- it may be the same key, under another rule
+      end
+      local encoded = plain(asked_keys[last + 1], cost, rule, form ~= COUNTED_TAKE)
+      if not encoded then
+        break
+      end
+      from, last, n = next_at, last + 1, n + 1 -- the next entry has another key, so key and holds do not matter
+      reply[n] = encoded
     end
-    local rule = rules[number * 256 + number_low]
-    after = after * 256 + after_low
-    local plain = form == REFUND and rule.plain_refund or form ~= REFUND and rule.plain
-    if not plain or cost > rule.most_plain or after < too_late or (next_form and next_form % 16 >= 8) then
-      break
-    end
-    if s.key ~= '' then
-      write(s)
-      s.key = '' -- it may be the same key, under another rule
-    end
-    local encoded = plain(asked_keys[last + 1], cost, rule, form ~= COUNTED_TAKE)
-    if not encoded then
-      break
-    end
-    from, last, n = next_at, last + 1, n + 1 -- the next entry has another key, so key and holds do not matter
-    reply[n] = encoded
+    at, keys, replies = from, last, n
   end
-  at, keys, replies = from, last, n
 end
 
 -- Deletes the list of holds that a settlement has emptied, unless further holds were opened since then.

@@ -132,8 +132,6 @@ func (e *Entry) pack(packed []byte, rule uint16, base int64, sameKey bool) []byt
 		packed = appendInt(packed, e.Lease.Most, 7)
 		packed = appendInt(packed, e.Lease.Reserve, 7)
 		packed = appendInt(packed, e.Lease.Life.Microseconds(), 4)
-	case lua.Slots:
-		packed = appendInt(packed, e.Cost, 6)
 	case lua.Hold, lua.HoldUpTo, lua.Settle, lua.Extend:
 		packed = binary.BigEndian.AppendUint64(packed, e.Hold.ID)
 		packed = appendInt(packed, e.Hold.Life.Microseconds(), 7)

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/sync/semaphore"
 
 	"github.com/tierlimit/tierlimit/internal/lease"
 	"github.com/tierlimit/tierlimit/internal/outage"
@@ -29,8 +30,9 @@ const (
 	// of at most 1/restPart of the time between renewals, so that these are not late.
 	restAfter = 200 * time.Microsecond
 	restPart  = 8
-	// statementsAtOnce is the largest number of trips with statements in flight at the same time.
-	statementsAtOnce = 8
+	// statementsAtOnce is the largest number of statements in flight at the same time: as many as a trip carries. The
+	// next ones wait, so that decisions wait for one trip with statements, and not for several.
+	statementsAtOnce = maxBatch
 )
 
 // slotKeeper keeps track of the slots of all rules of a limiter, and renews them in Redis.
@@ -78,6 +80,7 @@ func (l *Limiter) keepSlots() {
 	confirmed, sending := make(chan bool, 1), false // the result of the statements in flight, and whether there are any
 	renewing, renewAt := false, l.now()             // whether those statements renew, and when the next renewal is due
 	retryAt := int64(0)                             // when the next renewal is due if the one in flight fails
+	renewal := local.RenewAll                       // what the next renewal includes
 	for {
 		select {
 		case <-l.ctx.Done():
@@ -86,7 +89,7 @@ func (l *Limiter) keepSlots() {
 		case <-timer.C:
 		case ok := <-confirmed:
 			if sending = false; renewing && !ok {
-				renewAt = retryAt
+				renewAt, renewal = retryAt, local.RenewRest
 			}
 		}
 		if l.slots.closed.Load() {
@@ -98,10 +101,12 @@ func (l *Limiter) keepSlots() {
 		renewAt = min(renewAt, now+renewEvery) // a rule with a shorter TTL may have been made meanwhile
 		next, reachable := now+renewEvery, none
 		if !sending {
+			renew := local.RenewNone
 			if renewing = now >= renewAt; renewing {
+				renew, renewal = renewal, local.RenewAll
 				renewAt, retryAt = now+renewEvery, now+min(renewEvery, max(renewEvery*renewals/renewalsAfterFailure, int64(l.config.deadline)))
 			}
-			if statements := l.slots.table.Statements(now, renewing, l.isReachable); len(statements) > 0 {
+			if statements := l.slots.table.Statements(now, renew, l.isReachable); len(statements) > 0 {
 				sending = true
 				l.background.Go(func() { confirmed <- l.sendStatements(context.Background(), statements) })
 			} else {
@@ -142,7 +147,7 @@ func (l *Limiter) doubtSlots(s *outage.Shard) {
 // sendDueStatements sends the statements that are due, and waits for their answers. It renews no slots. Once ctx
 // has ended, it does not send the remaining statements, and they are not due again.
 func (l *Limiter) sendDueStatements(ctx context.Context, now int64) {
-	l.sendStatements(ctx, l.slots.table.Statements(now, false, l.isReachable))
+	l.sendStatements(ctx, l.slots.table.Statements(now, local.RenewNone, l.isReachable))
 }
 
 // sendStatements sends statements, and reports whether Redis has confirmed all of them; see sendDueStatements. On a
@@ -162,11 +167,14 @@ func (l *Limiter) sendStatements(ctx context.Context, statements []local.Stateme
 		parts = l.script.Divide(entries)
 	}
 	var trips errgroup.Group
-	trips.SetLimit(statementsAtOnce)
+	inFlight := semaphore.NewWeighted(statementsAtOnce)
 	for _, part := range parts {
-		for batch := range slices.Chunk(part, maxBatch) {
-			if ctx.Err() == nil {
-				trips.Go(func() error { return l.sendStatementBatch(statements, entries, batch) })
+		for batch := range slices.Chunk(part, statementsAtOnce) {
+			if inFlight.Acquire(ctx, int64(len(batch))) == nil {
+				trips.Go(func() error {
+					defer inFlight.Release(int64(len(batch)))
+					return l.sendStatementBatch(statements, entries, batch)
+				})
 			}
 		}
 	}

@@ -1,0 +1,61 @@
+package tiered
+
+import (
+	"context"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tierlimit/tierlimit/internal/redistest"
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/local"
+)
+
+// underWay is a hook that counts the keys of the commands in flight that are about many keys.
+type underWay struct {
+	watching
+	mu              sync.Mutex
+	keys, most, all int
+}
+
+func (h *underWay) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		const heartbeat = 5
+		keys, ok := 0, false
+		if args := cmd.Args(); len(args) > 2 {
+			keys, ok = args[2].(int)
+		}
+		if !ok || keys <= heartbeat {
+			return next(ctx, cmd)
+		}
+		h.count(keys)
+		defer h.count(-keys)
+		return next(ctx, cmd)
+	}
+}
+
+func (h *underWay) count(keys int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.keys, h.most, h.all = h.keys+keys, max(h.most, h.keys+keys), h.all+max(0, keys)
+}
+
+// Law 7: however many keys' slots are renewed, no more keys are in flight at the same time than one trip has. The trips
+// of decisions would otherwise have to wait for many, and with tens of thousands of keys so would the renewals
+// themselves, until their slots are lost.
+func TestLaw7RenewalsAreNotSentAtOnce(t *testing.T) {
+	t.Parallel()
+	client, hook := redistest.Shared(t).Client(t), new(underWay)
+	l := newLimiterOn(t, client, redistest.Prefix())
+	jobs := newRule(t, l, "jobs", limit.Concurrent(1), SlotTTL(10*time.Minute))
+	const keys = 8*maxBatch + 1
+	l.slots.closed.Store(true) // stops the keeper from sending statements
+	holdMany(jobs, keys)
+	client.AddHook(hook)
+	statements := l.slots.table.Statements(l.now(), local.RenewAll, l.isReachable)
+	if l.sendStatements(t.Context(), statements); hook.all != keys-1 || hook.most > maxBatch {
+		t.Errorf("of %d keys, %d are renewed with others; at most %d are in flight at the same time, want at most %d", keys, hook.all, hook.most, maxBatch)
+	}
+}
