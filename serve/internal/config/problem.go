@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"gopkg.in/yaml.v3"
 )
@@ -64,6 +65,9 @@ func (p *problems) wrap(n *yaml.Node, err error) {
 }
 
 func (p *problems) add(problem *Problem) {
+	if slices.ContainsFunc(p.found, func(known error) bool { return known.Error() == problem.Error() }) {
+		return // of a field that is read both as an earlier one of its name and as a part of the one that counts
+	}
 	if len(p.found) == maxProblems {
 		p.left++
 		return

@@ -89,7 +89,7 @@ func (p *problems) fields(n *yaml.Node, what, names string, read func(name strin
 	strict := names == inNeed || names == inOverlay || names == inOverlayEntry
 	seen := make(map[string]*yaml.Node)
 	for i := 0; i+1 < len(n.Content); i += 2 {
-		name, value := n.Content[i], n.Content[i+1]
+		name := n.Content[i]
 		switch {
 		case name.Kind != yaml.ScalarNode || name.ShortTag() != "!!str":
 			p.addf(name, "a field's name is %s, must be text", kindOf(name))
@@ -110,10 +110,14 @@ func (p *problems) fields(n *yaml.Node, what, names string, read func(name strin
 		default:
 			p.addf(name, "unknown field %q, must be one of %s", name.Value, strings.ReplaceAll(names, " ", ", "))
 		}
-		if value.Kind == yaml.ScalarNode && name.Value != "metadata" && names != inNeed {
-			if value.ShortTag() == "!!float" { // a date is text
-				p.addf(value, "%s is %s, which YAML reads as a float: write it in quotes", name.Value, shown(value))
-			}
+	}
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		name, value := n.Content[i], n.Content[i+1]
+		if seen[name.Value] != name || value.Kind != yaml.ScalarNode || name.Value == "metadata" || names == inNeed {
+			continue // as in envoyproxy/ratelimit, a value that is overridden may be a float
+		}
+		if value.ShortTag() == "!!float" { // a date is text
+			p.addf(value, "%s is %s, which YAML reads as a float: write it in quotes", name.Value, shown(value))
 		}
 	}
 	for name := range strings.SplitSeq(names, " ") {

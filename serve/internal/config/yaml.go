@@ -217,6 +217,17 @@ func (p *problems) addMerged(to *fieldSet, mapping *yaml.Node) {
 	}
 }
 
+// keepOnly removes the fields with other names.
+func (s *fieldSet) keepOnly(names string) {
+	kept := s.content[:0]
+	for i := 0; i+1 < len(s.content); i += 2 {
+		if containsWord(names, s.content[i].Value) {
+			kept = append(kept, s.content[i], s.content[i+1])
+		}
+	}
+	s.content = kept
+}
+
 // override returns what a field is when another value follows the one that it has. That is the later one, but structures
 // (rate_limit and metadata) count together, as in envoyproxy/ratelimit: what the later one does not say, the one before
 // it does. So a descriptor that merges another one may override only a part of its rate_limit.
@@ -226,6 +237,9 @@ func (p *problems) override(name string, value, next *yaml.Node) *yaml.Node {
 	}
 	var earlier fieldSet
 	p.addMerged(&earlier, value)
+	if name == "rate_limit" {
+		earlier.keepOnly(inRateLimit)
+	}
 	joined := *next
 	joined.Content = append(earlier.content, next.Content...)
 	return &joined
@@ -249,6 +263,7 @@ func (p *problems) fieldOf(n *yaml.Node, name string) (value *yaml.Node, ok bool
 		switch {
 		case n.Content[i].Value != name:
 		case ok:
+			p.overridden(name, value)
 			value = p.override(name, value, n.Content[i+1])
 		default:
 			value, ok = n.Content[i+1], true
