@@ -59,7 +59,7 @@ func TestLaw12CloseReleasesSlotsForALimitedTime(t *testing.T) {
 	client, hook := redistest.Shared(t).Client(t), new(ending)
 	client.AddHook(hook)
 	l := newLimiterOn(t, client, redistest.Prefix(), Deadline(100*time.Millisecond))
-	const all = 64 * statementsAtOnce
+	const all = 64 * maxBatch
 	holdMany(newRule(t, l, "jobs", limit.Concurrent(1), SlotTTL(10*time.Minute)), all)
 	l.slots.closed.Store(true) // stops the keeper from sending statements
 	l.slots.table.EndAll(l.now())

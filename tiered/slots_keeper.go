@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	"golang.org/x/sync/semaphore"
 
+	"github.com/tierlimit/tierlimit/breaker"
 	"github.com/tierlimit/tierlimit/internal/lease"
 	"github.com/tierlimit/tierlimit/internal/outage"
 	"github.com/tierlimit/tierlimit/internal/wake"
@@ -30,9 +30,9 @@ const (
 	// of at most 1/restPart of the time between renewals, so that these are not late.
 	restAfter = 200 * time.Microsecond
 	restPart  = 8
-	// statementsAtOnce is the largest number of statements in flight at the same time: as many as a trip carries. The
-	// next ones wait, so that decisions wait for one trip with statements, and not for several.
-	statementsAtOnce = maxBatch
+	// A statement has up to answeredWithin deadlines to be answered, because nobody waits for it. While the process is
+	// busy, it may read answers late.
+	answeredWithin = 4
 )
 
 // slotKeeper keeps track of the slots of all rules of a limiter, and renews them in Redis.
@@ -72,7 +72,7 @@ func (l *Limiter) startSlots(ttl time.Duration) {
 
 // keepSlots runs in the background. It renews slots in Redis, sends the statements that are due, and ends
 // slots that are lost. It does not wait for Redis, so slots end in time even while a statement is in
-// flight, which may take as long as the deadline.
+// flight.
 func (l *Limiter) keepSlots() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -104,11 +104,12 @@ func (l *Limiter) keepSlots() {
 			renew := local.RenewNone
 			if renewing = now >= renewAt; renewing {
 				renew, renewal = renewal, local.RenewAll
-				renewAt, retryAt = now+renewEvery, now+min(renewEvery, max(renewEvery*renewals/renewalsAfterFailure, int64(l.config.deadline)))
+				renewAt, retryAt = now+renewEvery, now+min(renewEvery, int64(max(attemptEvery(renewEvery), l.config.deadline)))
 			}
 			if statements := l.slots.table.Statements(now, renew, l.isReachable); len(statements) > 0 {
 				sending = true
-				l.background.Go(func() { confirmed <- l.sendStatements(context.Background(), statements) })
+				within := l.statementTime(renewEvery)
+				l.background.Go(func() { confirmed <- l.sendStatements(context.Background(), statements, within) })
 			} else {
 				next, reachable = renewAt, l.isReachable
 			}
@@ -147,56 +148,69 @@ func (l *Limiter) doubtSlots(s *outage.Shard) {
 // sendDueStatements sends the statements that are due, and waits for their answers. It renews no slots. Once ctx
 // has ended, it does not send the remaining statements, and they are not due again.
 func (l *Limiter) sendDueStatements(ctx context.Context, now int64) {
-	l.sendStatements(ctx, l.slots.table.Statements(now, local.RenewNone, l.isReachable))
+	l.sendStatements(ctx, l.slots.table.Statements(now, local.RenewNone, l.isReachable), l.config.deadline)
 }
 
-// sendStatements sends statements, and reports whether Redis has confirmed all of them; see sendDueStatements. On a
-// Cluster, the keys of a trip share a hash slot.
-func (l *Limiter) sendStatements(ctx context.Context, statements []local.Statement[*Rule]) (confirmed bool) {
-	entries, all := make([]remote.Entry, len(statements)), make([]int, len(statements))
+// attemptEvery returns the time between two attempts to renew slots, if the first fails.
+func attemptEvery(renewEvery int64) time.Duration {
+	return time.Duration(renewEvery * renewals / renewalsAfterFailure)
+}
+
+// statementTime returns the time in which a statement must be answered: by the time of the next attempt, but at least one
+// deadline and at most answeredWithin deadlines.
+func (l *Limiter) statementTime(renewEvery int64) time.Duration {
+	return max(l.config.deadline, min(answeredWithin*l.config.deadline, attemptEvery(renewEvery)))
+}
+
+// sendStatements sends statements, and reports whether Redis has confirmed all of them within the time that each has;
+// see sendDueStatements.
+func (l *Limiter) sendStatements(ctx context.Context, statements []local.Statement[*Rule], within time.Duration) (confirmed bool) {
+	of := make(map[*outage.Shard][]local.Statement[*Rule])
+	for _, s := range statements {
+		shard := l.shards.Of(remote.UserKey(s.Held.Key))
+		of[shard] = append(of[shard], s)
+	}
+	var all errgroup.Group
+	for shard, its := range of {
+		all.Go(func() (failed error) {
+			// One trip at a time, so that decisions wait for one trip with statements, and not for several.
+			for batch := range slices.Chunk(its, maxBatch) {
+				if ctx.Err() == nil {
+					failed = cmp.Or(l.sendStatementBatch(shard, batch, within), failed)
+				}
+			}
+			return failed
+		})
+	}
+	return all.Wait() == nil
+}
+
+// sendStatementBatch sends statements about keys of a shard in one trip. That trip does not wait for those of
+// decisions: under overload, slots that are in use would be lost. It returns an error unless Redis has confirmed all
+// statements. A key whose value is unreadable does not affect the others (law 7).
+func (l *Limiter) sendStatementBatch(shard *outage.Shard, statements []local.Statement[*Rule], within time.Duration) error {
+	entries := make([]remote.Entry, len(statements))
 	for i := range statements {
 		s := &statements[i]
-		all[i] = i
 		entries[i] = remote.Entry{Key: s.Held.Key, Rule: s.Owner.encoded, Operation: lua.Slots, Cost: lua.SlotsAsKnown}
 		if s.Absolute {
 			entries[i].Cost = s.Units
 		}
 	}
-	parts := [][]int{all}
-	if l.shard == nil {
-		parts = l.script.Divide(entries)
+	sent, replies, err := l.slotNow(), []remote.Reply(nil), breaker.ErrOpen
+	if shard.Breaker.Closed() { // it may have opened since the statements were made
+		replies, err = shard.DecideApart(entries, within)
 	}
-	var trips errgroup.Group
-	inFlight := semaphore.NewWeighted(statementsAtOnce)
-	for _, part := range parts {
-		for batch := range slices.Chunk(part, statementsAtOnce) {
-			if inFlight.Acquire(ctx, int64(len(batch))) == nil {
-				trips.Go(func() error {
-					defer inFlight.Release(int64(len(batch)))
-					return l.sendStatementBatch(statements, entries, batch)
-				})
-			}
-		}
-	}
-	return trips.Wait() == nil
-}
-
-// sendStatementBatch sends the statements at some positions in one trip. It returns an error unless Redis has
-// confirmed all of them. A key whose value is unreadable does not affect the others (law 7).
-func (l *Limiter) sendStatementBatch(statements []local.Statement[*Rule], entries []remote.Entry, batch []int) error {
-	sent := l.slotNow()
-	shard := l.shards.Of(remote.UserKey(entries[batch[0]].Key))
-	replies, err := shard.DecideAll(context.Background(), some(entries, batch), l.config.deadline)
 	now := l.now()
 	if err != nil {
-		replies = make([]remote.Reply, len(batch))
+		replies = make([]remote.Reply, len(statements))
 	}
 	var failed error
-	for i, at := range batch {
-		s := &statements[at]
+	for i := range statements {
+		s := &statements[i]
 		if err := cmp.Or(err, replies[i].Err); err != nil {
 			failed = err
-			s.Failed(now, l.unsettledUntil(now))
+			s.Failed(now, l.unsettledAfter(now, within))
 			continue
 		}
 		s.Answered(now, l.slotsTill(sent, s.TTL), replies[i].Granted, replies[i].Remaining)

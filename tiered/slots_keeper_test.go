@@ -2,6 +2,8 @@ package tiered
 
 import (
 	"context"
+	"fmt"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -55,7 +57,43 @@ func TestLaw7RenewalsAreNotSentAtOnce(t *testing.T) {
 	holdMany(jobs, keys)
 	client.AddHook(hook)
 	statements := l.slots.table.Statements(l.now(), local.RenewAll, l.isReachable)
-	if l.sendStatements(t.Context(), statements); hook.all != keys-1 || hook.most > maxBatch {
+	if l.sendStatements(t.Context(), statements, l.config.deadline); hook.all != keys-1 || hook.most > maxBatch {
 		t.Errorf("of %d keys, %d are renewed with others; at most %d are in flight at the same time, want at most %d", keys, hook.all, hook.most, maxBatch)
 	}
+}
+
+// Law 13: slots are kept while far more calls wait than Redis can decide in time. Renewals neither wait for these calls
+// nor are turned away.
+func TestLaw13SlotsAreKeptUnderOverload(t *testing.T) {
+	redistest.InBubble(t, func(t *testing.T, bubble *redistest.Bubble) {
+		l := newLimiterOn(t, bubble.Client(t), redistest.Prefix(), Deadline(100*time.Millisecond))
+		r := newRule(t, l, "r", limit.PerHour(1_000_000))
+		jobs := newRule(t, l, "jobs", limit.Concurrent(1), SlotTTL(time.Second))
+		const keys, callers = 5 * maxBatch, 4000
+		for i := range keys {
+			mustAcquire(t, jobs, strconv.Itoa(i), 1)
+		}
+		bubble.Late.Store(int64(40 * time.Millisecond))
+		until := time.Now().Add(5 * time.Second)
+		var all sync.WaitGroup
+		for i := range callers {
+			all.Go(func() {
+				for n := 0; time.Now().Before(until); n++ {
+					if _, err := r.Allow(t.Context(), fmt.Sprint(i, " ", n)); err != nil {
+						t.Error(err)
+						return
+					}
+					time.Sleep(time.Millisecond)
+				}
+			})
+		}
+		all.Wait()
+		stats := l.Stats()
+		if stats.Slots != (SlotStats{Units: keys}) {
+			t.Errorf("%+v, want %d units and none lost", stats.Slots, keys)
+		}
+		if missed := stats.Missed.NoRoom + stats.Missed.NotInTime; missed < callers {
+			t.Errorf("%d decisions missed Redis: there was no overload", missed)
+		}
+	})
 }

@@ -309,6 +309,9 @@ func (m *master) left() int64 {
 	return min(last.Cost, m.grants)
 }
 
+func (m *master) DecideApart([]remote.Entry, time.Duration) ([]remote.Reply, error) {
+	return nil, m.err
+}
 func (m *master) TurnsAway() bool             { return false }
 func (m *master) DelayDenied(context.Context) {}
 

@@ -103,6 +103,10 @@ func (m *master) DecideAll(context.Context, []remote.Entry, time.Duration) ([]re
 	return nil, m.err
 }
 
+func (m *master) DecideApart([]remote.Entry, time.Duration) ([]remote.Reply, error) {
+	return nil, m.err
+}
+
 func (m *master) TurnsAway() bool             { return false }
 func (m *master) DelayDenied(context.Context) {}
 
