@@ -1021,6 +1021,11 @@ func TestOddSettings(t *testing.T) {
 	if _, warning := used("CONFIG_TYPE=GRPC_XDS_SOTW CONFIG_GRPC_XDS_SERVER_USE_TLS=true CONFIG_GRPC_XDS_CLIENT_TLS_KEY=/none"); !strings.Contains(warning, "CONFIG_GRPC_XDS_CLIENT_TLS_CERT is not set") {
 		t.Errorf("a key without its certificate: %q", warning)
 	}
+	for _, name := range []string{"REDIS_POOL_ON_EMPTY_WAIT_DURATION", "REDIS_PERSECOND_POOL_ON_EMPTY_WAIT_DURATION"} { // only documented
+		if _, warning := used(name + "=1s"); !strings.HasPrefix(warning, name+" is set but has no effect: TIERLIMIT_DEADLINE ") {
+			t.Errorf("%s: %q", name, warning)
+		}
+	}
 	for _, s := range []RedisSettings{
 		{Type: "cluster", URL: "a:1, b:2,"},
 		{Type: "sentinel", URL: "m, a:1,b:2,"},

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"unicode"
 )
 
 // Limit counts the hits of one limit.
@@ -170,9 +171,15 @@ func (s *Set) Dynamic(name string, otherwise *Limit) *Limit {
 
 var address = regexp.MustCompile(`\d{1,3}(\.\d{1,3}){3}`)
 
-// sanitize replaces the characters that separate parts of names or lines.
+// sanitize replaces the characters that separate parts of names or lines. It replaces all other control characters as
+// well, because a terminal that shows the name would obey them, and clients choose names of domains and values.
 func sanitize(name string) string {
-	name = strings.NewReplacer(":", "_", "|", "_", "\n", "_", "\r", "_").Replace(name)
+	name = strings.Map(func(r rune) rune {
+		if r == ':' || r == '|' || unicode.IsControl(r) {
+			return '_'
+		}
+		return r
+	}, strings.ToValidUTF8(name, "?"))
 	return address.ReplaceAllStringFunc(name, func(a string) string { return strings.ReplaceAll(a, ".", "_") })
 }
 

@@ -2,6 +2,8 @@ package stats
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -157,6 +159,20 @@ func TestNamesThatAreOne(t *testing.T) {
 	s.Each(func(name string, value uint64) { got[name] = value })
 	if hits, notFound := got["ratelimit.service.rate_limit.d.k_a_b.total_hits"], got["ratelimit.service.rate_limit.x_y.domain_not_found"]; hits != 7 || notFound != 3 {
 		t.Errorf("%d hits, %d not found", hits, notFound)
+	}
+}
+
+// Clients choose values and domains. What ends a line for a statsd server, or is a command to a terminal, is replaced.
+func TestControlCharactersInNames(t *testing.T) {
+	var s Set
+	s.Dynamic("d.k_a\nb\r\tc\x1b[2Jd\u009be", nil).TotalHits.Add(1)
+	s.DomainNotFound("x\x1b]0;y\x07\nz:1|c", 2)
+	got := make(map[string]uint64)
+	s.Each(func(name string, value uint64) { got[name] = value })
+	for name, want := range map[string]uint64{"d.k_a_b__c_[2Jd_e.total_hits": 1, "x_]0;y__z_1_c.domain_not_found": 2} {
+		if got["ratelimit.service.rate_limit."+name] != want {
+			t.Errorf("%s is not in %q", name, slices.Sorted(maps.Keys(got)))
+		}
 	}
 }
 
