@@ -96,7 +96,9 @@ func (f *slotFleet) hear(m *message) {
 	switch p := m.from; {
 	case p.dead:
 	case m.statement != nil:
-		m.statement.Answered(f.now, till, m.answer.Granted, m.answer.Remaining)
+		if surplus := m.statement.Answered(f.now, till, f.now+int64(fleetDeadline), m.answer.Granted, m.answer.Remaining); surplus > 0 {
+			f.messages = append(f.messages, &message{from: p, held: m.statement.Held, units: -surplus, sent: f.now})
+		}
 	case m.units < 0 && m.answer.Granted != -m.units:
 		m.held.Unknown(f.now, f.now)
 	case m.units < 0, !m.answer.Allowed:

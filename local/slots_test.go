@@ -140,7 +140,7 @@ func TestLaw13KeptSlotsLastAgainOnlyAsLongAsRedisSays(t *testing.T) {
 		t.Fatalf("Redis is not told what is held: %+v", all)
 	}
 	till = now + int64(fleetTTL)
-	all[0].Answered(now, till, 0, 1)
+	all[0].Answered(now, till, now, 0, 1)
 	if !lasts(&slot, till-1) || lasts(&slot, till) {
 		t.Errorf("held before the end: %v, at the end: %v", lasts(&slot, till-1), lasts(&slot, till))
 	}
@@ -148,7 +148,7 @@ func TestLaw13KeptSlotsLastAgainOnlyAsLongAsRedisSays(t *testing.T) {
 	if len(all) != 1 || all[0].Absolute {
 		t.Fatalf("the key is still in doubt: %+v", all)
 	}
-	if all[0].Answered(now, till+1, 1, 1); !lasts(&slot, till) || lasts(&slot, till+1) {
+	if all[0].Answered(now, till+1, now, 1, 1); !lasts(&slot, till) || lasts(&slot, till+1) {
 		t.Error("it is not renewed")
 	}
 	if _, units, told := slot.Release(now, now+1, true); units != 1 || !told {
@@ -193,7 +193,7 @@ func TestLaw13SlotsThatEndInTimeDoSoBesideOthers(t *testing.T) {
 	if len(all) != 1 || !all[0].Absolute || all[0].Units != 2 {
 		t.Fatalf("Redis is not told what is held: %+v", all)
 	}
-	all[0].Answered(till, till+int64(fleetTTL), 0, 1)
+	all[0].Answered(till, till+int64(fleetTTL), till, 0, 1)
 	if lasts(&timed, till) || !lasts(&kept, till+1) {
 		t.Error("what was lost is held again, or what was kept is not")
 	}
@@ -210,10 +210,58 @@ func TestLaw13SlotsNotReportedYetStayInDoubt(t *testing.T) {
 	if granted, _ := table.GrantAlone(slotsNow, theKey, "owner", fleetTTL, share, 1, &second); !granted || len(all) != 1 {
 		t.Fatalf("granted %v, %+v", granted, all)
 	}
-	all[0].Answered(slotsNow, slotsNow+int64(fleetTTL), 1, 1)
+	all[0].Answered(slotsNow, slotsNow+int64(fleetTTL), slotsNow, 1, 1)
 	all = table.Statements(slotsNow, RenewNone, everyKey)
 	if len(all) != 1 || !all[0].Absolute || all[0].Units != 2 {
 		t.Errorf("Redis is told %+v", all)
+	}
+}
+
+// Laws 7 and 13: slots that are released while a statement of the units held is in flight do not prolong the doubt. Redis
+// counts their units in excess until they are given back, which an entry does that cannot outlive the slots.
+func TestLaws7And13ReleasesDoNotProlongADoubt(t *testing.T) {
+	till := slotsNow + int64(fleetTTL)
+	for _, test := range []struct {
+		what    string
+		until   int64 // from the slots' end
+		surplus int64
+	}{
+		{"the slots last longer", -1, 2},
+		{"the slots end at the same time", 0, 0},
+	} {
+		table := NewSlots[string](func() {})
+		var first, second, third Slot[string]
+		holdSlots(table, slotsNow, till, 2, &first, &second, &third)
+		table.Doubt(slotsNow, everyKey)
+		all := table.Statements(slotsNow, RenewNone, everyKey)
+		for _, s := range []*Slot[string]{&first, &second} {
+			if _, _, told := s.Release(slotsNow, slotsNow+1, true); told {
+				t.Fatal("the release is sent beside the statement")
+			}
+		}
+		surplus := all[0].Answered(slotsNow, till, till+test.until, 3, 1)
+		if surplus != test.surplus || !lasts(&third, till-1) {
+			t.Errorf("%s: Redis counts %d units in excess, want %d; held: %v", test.what, surplus, test.surplus, lasts(&third, till-1))
+		}
+		_, wait := table.Enter(theKey, "owner", fleetTTL)
+		if inDoubt := wait != nil; inDoubt != (test.surplus == 0) {
+			t.Errorf("%s: the key is in doubt: %v", test.what, inDoubt)
+		}
+		if test.surplus == 0 {
+			if again := table.Statements(slotsNow, RenewNone, everyKey); len(again) != 1 || again[0].Units != 1 {
+				t.Errorf("%s: Redis is told %+v", test.what, again)
+			}
+			continue
+		}
+		table.Doubt(slotsNow, everyKey)
+		all[0].Held.Unchanged(slotsNow, 2) // ends the entry of Enter
+		if early := table.Statements(slotsNow, RenewNone, everyKey); len(early) != 0 {
+			t.Errorf("%s: beside the entry that gives the units back, Redis is told %+v", test.what, early)
+		}
+		all[0].Held.Unknown(slotsNow, slotsNow)
+		if again := table.Statements(slotsNow, RenewNone, everyKey); len(again) != 1 || again[0].Units != 1 {
+			t.Errorf("%s: after the answer was lost, Redis is told %+v", test.what, again)
+		}
 	}
 }
 
@@ -250,7 +298,7 @@ func TestLaw13OnlyWhatWasNotRenewedIsRenewedAgain(t *testing.T) {
 		if s.Held == other {
 			s.Failed(now, now)
 		} else {
-			s.Answered(now, now+int64(fleetTTL), 1, 1)
+			s.Answered(now, now+int64(fleetTTL), now, 1, 1)
 		}
 	}
 	now += int64(fleetTTL) / 12
@@ -277,7 +325,7 @@ func TestLaw13StatementsExtendSlots(t *testing.T) {
 	if len(overtaken) != 1 || len(all) != 1 || !all[0].Absolute || wait == nil {
 		t.Fatalf("%+v, %+v, in doubt: %v", overtaken, all, wait != nil)
 	}
-	all[0].Answered(slotsNow+2, till+2, 1, 1)
+	all[0].Answered(slotsNow+2, till+2, slotsNow+2, 1, 1)
 	if lasts(&slot, till+2) || !lasts(&slot, till+1) {
 		t.Error("it does not last as long as Redis said")
 	}
@@ -286,7 +334,7 @@ func TestLaw13StatementsExtendSlots(t *testing.T) {
 	default:
 		t.Error("who waits for the end of the doubt is not told of it")
 	}
-	if overtaken[0].Answered(slotsNow+3, till+1, 1, 1); !lasts(&slot, till+1) {
+	if overtaken[0].Answered(slotsNow+3, till+1, slotsNow+3, 1, 1); !lasts(&slot, till+1) {
 		t.Error("it ends earlier, as an older answer said")
 	}
 	now := till + 2
@@ -334,7 +382,7 @@ func TestLaw13WhatRedisDoesNotKnowIsNotRenewed(t *testing.T) {
 		if len(all) != 1 || all[0].Absolute {
 			t.Fatalf("to renew it: %+v", all)
 		}
-		all[0].Answered(now, now+int64(fleetTTL), known, 1)
+		all[0].Answered(now, now+int64(fleetTTL), now, known, 1)
 		if lasts(&one, till) != renewed || !lasts(&one, till-1) {
 			t.Errorf("Redis knew of %d units of 2: still held at its first end: %v", known, lasts(&one, till))
 		}
@@ -496,7 +544,7 @@ func TestLaw12EndAllEndsEverySlot(t *testing.T) {
 func TestLaw13ASlotSeenToBeLostIsNotHeldAgain(t *testing.T) {
 	for what, extend := range map[string]func(table *Slots[string], answered int64, s *Statement[string]){
 		"a renewal": func(_ *Slots[string], answered int64, s *Statement[string]) {
-			s.Answered(answered, answered+int64(fleetTTL), 1, 1)
+			s.Answered(answered, answered+int64(fleetTTL), answered, 1, 1)
 		},
 		"the slots are kept": func(table *Slots[string], answered int64, _ *Statement[string]) {
 			table.Keep(answered, noKey)
@@ -594,7 +642,7 @@ func TestLaw13SlotsInUseAreRenewedOnlyWithTheirRecord(t *testing.T) {
 			entered = append(entered, h)
 		}
 		h, _ := table.Enter(theKey, "owner", fleetTTL)
-		all[0].Answered(now, now+int64(fleetTTL), test.known, 1)
+		all[0].Answered(now, now+int64(fleetTTL), now, test.known, 1)
 		if lasts(&slots[0], till) != test.renewed || !lasts(&slots[0], till-1) {
 			t.Errorf("%+v: still held at its first end: %v", test, lasts(&slots[0], till))
 		}
@@ -627,7 +675,7 @@ func TestLaw13UnitsThatRedisCountsInExcessAreCorrected(t *testing.T) {
 		if test.ends {
 			entry.Unchanged(slotsNow, 1)
 		}
-		renewal[0].Answered(slotsNow, slotsNow+int64(fleetTTL), 2, 1)
+		renewal[0].Answered(slotsNow, slotsNow+int64(fleetTTL), slotsNow, 2, 1)
 		if test.inFlight && !test.ends {
 			entry.Unchanged(slotsNow, 1)
 		}
@@ -708,7 +756,7 @@ func TestLaw7KeysOfWhichNothingIsHeldAreForgottenAtOnce(t *testing.T) {
 			holdSlots(table, slotsNow, slotsNow+int64(fleetTTL), 1, &slot)
 			slot.Release(slotsNow, slotsNow+1, false)
 			for _, s := range table.Statements(slotsNow, RenewNone, everyKey) {
-				s.Answered(slotsNow, slotsNow+int64(fleetTTL), 1, 1)
+				s.Answered(slotsNow, slotsNow+int64(fleetTTL), slotsNow, 1, 1)
 			}
 		},
 	} {
@@ -740,7 +788,7 @@ func TestLaw13KeysStayKnownWhileSomethingIsInFlight(t *testing.T) {
 	if table.Statements(now, RenewAll, everyKey); table.Keys() != 1 {
 		t.Errorf("%d keys while a statement is in flight", table.Keys())
 	}
-	if all[0].Answered(now, now+int64(fleetTTL), 1, 1); table.Keys() != 0 {
+	if all[0].Answered(now, now+int64(fleetTTL), now, 1, 1); table.Keys() != 0 {
 		t.Errorf("%d keys after its answer", table.Keys())
 	}
 }
@@ -752,7 +800,7 @@ func TestLaw13KeysInDoubtAreKnownForLongEnough(t *testing.T) {
 	for what, last := range map[string]func(*Slots[string], *Slot[string]){
 		"a renewal": func(table *Slots[string], slot *Slot[string]) {
 			renewal := table.Statements(slotsNow, RenewAll, everyKey)
-			renewal[0].Answered(later, later+int64(fleetTTL), 1, 1)
+			renewal[0].Answered(later, later+int64(fleetTTL), later, 1, 1)
 			slot.Release(later, later+1, false)
 		},
 		"a failed statement": func(table *Slots[string], slot *Slot[string]) {
@@ -823,7 +871,7 @@ func TestLaw13DoubtIsProlonged(t *testing.T) {
 	if len(all) != 1 || wait == nil {
 		t.Fatalf("Redis is told %+v, in doubt: %v", all, wait != nil)
 	}
-	all[0].Answered(since, since+int64(fleetTTL), 0, 1)
+	all[0].Answered(since, since+int64(fleetTTL), since, 0, 1)
 	select {
 	case <-wait:
 	default:

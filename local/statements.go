@@ -83,7 +83,12 @@ func (t *Slots[O]) statements(now int64, renew Renewal, reachable func(HeldKey) 
 
 // Answered records that Redis has received the statement. known is the number of units in Redis's record
 // before it, and till is the time until which Redis keeps the units of the statement.
-func (s *Statement[O]) Answered(now, till, known, free int64) {
+//
+// If slots were released while the statement was in flight, surplus is the number of units that Redis counts in
+// excess since. If it is not 0, the caller must at once send an entry that gives them back and has no effect after
+// until; the statement's Held was entered for it as by [Slots.Enter]. Another statement would do the same, but while
+// slots are released more often than statements are answered, the doubt would last until no slots are left.
+func (s *Statement[O]) Answered(now, till, until, known, free int64) (surplus int64) {
 	h := s.Held
 	h.table.mu.Lock()
 	defer h.table.mu.Unlock()
@@ -99,7 +104,7 @@ func (s *Statement[O]) Answered(now, till, known, free int64) {
 		if h.lapse(now); known > 0 && !missing && !h.kept.Load() {
 			h.extend(now, till)
 		}
-		return
+		return 0
 	}
 	h.statementInFlight = false
 	h.lapse(now)
@@ -108,11 +113,19 @@ func (s *Statement[O]) Answered(now, till, known, free int64) {
 		h.kept.Store(false)
 	}
 	h.extend(now, till)
-	if h.changes == s.changes {
-		h.doubt = false
-		close(h.over)
+	surplus = s.Units - h.units
+	switch {
+	case surplus == 0: // nothing else changed the record in Redis, because no entry was sent meanwhile
+	case surplus > 0 && until < till: // see Release
+		h.inFlight++
+	default:
+		h.clean(now)
+		return 0
 	}
+	h.doubt = false
+	close(h.over)
 	h.clean(now)
+	return surplus
 }
 
 // Failed records that Redis may not have received the statement. The next statement must not be sent

@@ -63,19 +63,22 @@ func (s *Slot) Release() {
 func (s *Slot) release(shard *outage.Shard, h *local.Held[*Rule], units int64, by time.Time) {
 	l := s.rule.limiter
 	reply, err := remote.Reply{}, remote.ErrNoAnswer // unless Decide returns, see leaveSlots
-	defer func() {
-		switch now := l.now(); {
-		case err != nil:
-			h.Unknown(now, l.unsettledUntil(now))
-		case reply.Granted != units: // Redis knew of fewer units, so it has lost data
-			h.Unknown(now, now)
-		default:
-			h.Unchanged(now, reply.Remaining)
-		}
-	}()
+	defer func() { l.released(h, units, &reply, err) }()
 	reply, err = shard.Decide(remote.DecideBy(context.Background(), by), remote.Entry{
 		Key: string(s.key.inRedis()), Rule: s.rule.encoded, Operation: lua.Refund, Cost: units,
 	})
+}
+
+// released registers the reply to an entry that releases units, or the error err instead of one.
+func (l *Limiter) released(h *local.Held[*Rule], units int64, reply *remote.Reply, err error) {
+	switch now := l.now(); {
+	case err != nil:
+		h.Unknown(now, l.unsettledUntil(now))
+	case reply.Granted != units: // Redis knew of fewer units, so it has lost data
+		h.Unknown(now, now)
+	default:
+		h.Unchanged(now, reply.Remaining)
+	}
 }
 
 // Held reports whether the slot is still held, that is, neither released nor expired. Held only reads a

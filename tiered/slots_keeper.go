@@ -201,11 +201,17 @@ func (l *Limiter) sendStatementBatch(shard *outage.Shard, statements []local.Sta
 	if shard.Breaker.Closed() { // it may have opened since the statements were made
 		replies, err = shard.DecideApart(entries, within)
 	}
-	now := l.now()
 	if err != nil {
 		replies = make([]remote.Reply, len(statements))
 	}
+	soon := l.config.deadline // as in Slot.Release
+	for i := range statements {
+		soon = min(soon, statements[i].TTL/renewals)
+	}
+	by := time.Now().Add(soon)
+	now := l.now()
 	var failed error
+	var given []surplus
 	for i := range statements {
 		s := &statements[i]
 		if err := cmp.Or(err, replies[i].Err); err != nil {
@@ -213,12 +219,42 @@ func (l *Limiter) sendStatementBatch(shard *outage.Shard, statements []local.Sta
 			s.Failed(now, l.unsettledAfter(now, within))
 			continue
 		}
-		s.Answered(now, l.slotsTill(sent, s.TTL), replies[i].Granted, replies[i].Remaining)
+		if units := s.Answered(now, l.slotsTill(sent, s.TTL), l.unsettledAfter(now, soon), replies[i].Granted, replies[i].Remaining); units > 0 {
+			e := entries[i]
+			e.Operation, e.Cost = lua.Refund, units
+			given = append(given, surplus{s.Held, e})
+		}
 		if s.Absolute {
 			l.lines.release(s.Held.HeldKey) // so that the first waiter asks again
 		}
 	}
+	l.giveSurplusBack(shard, given, by)
 	return failed
+}
+
+// surplus is an entry that gives units back which were released while a statement was in flight.
+type surplus struct {
+	held  *local.Held[*Rule]
+	entry remote.Entry
+}
+
+// giveSurplusBack sends all entries in one trip, which takes effect by the given time.
+func (l *Limiter) giveSurplusBack(shard *outage.Shard, given []surplus, by time.Time) {
+	if len(given) == 0 {
+		return
+	}
+	entries := make([]remote.Entry, len(given))
+	for i := range given {
+		entries[i] = given[i].entry
+	}
+	replies, err := shard.DecideApart(entries, time.Until(by))
+	if err != nil {
+		replies = make([]remote.Reply, len(given))
+	}
+	for i := range given {
+		l.released(given[i].held, entries[i].Cost, &replies[i], cmp.Or(err, replies[i].Err))
+		l.lines.release(given[i].held.HeldKey)
+	}
 }
 
 // slotNow returns the limiter's time in whole microseconds, the resolution of Redis.
