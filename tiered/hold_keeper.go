@@ -120,12 +120,20 @@ func (k *holdKeeper) sendable(l *Limiter) (batch []settlement) {
 
 // sendWaiting sends waiting settlements, settledAtOnce at a time. It stops when none can be sent, when no
 // settlement of a batch was made, or when ctx ends. Unless this is Close's last call, it also stops when
-// Close wants to send the settlements. It reports whether any are left.
+// Close wants to send the settlements, and takes none of them after that: it may have waited for Close's call, and a
+// batch that fails once Close has given up the rest would count as waiting forever. It reports whether any are left.
 func (l *Limiter) sendWaiting(ctx context.Context, last bool) (left bool) {
 	k := &l.holds
 	k.sending.Lock()
 	defer k.sending.Unlock()
 	for {
+		k.mu.Lock()
+		left = len(k.waiting) > 0
+		yields := k.ended && !last
+		k.mu.Unlock()
+		if yields {
+			return left
+		}
 		batch := k.sendable(l)
 		made := make([]bool, len(batch))
 		var trips sync.WaitGroup
@@ -145,9 +153,8 @@ func (l *Limiter) sendWaiting(ctx context.Context, last bool) (left bool) {
 			}
 		}
 		left = len(k.waiting) > 0
-		yields := k.ended && !last
 		k.mu.Unlock()
-		if !progress || yields || ctx.Err() != nil {
+		if !progress || ctx.Err() != nil {
 			return left
 		}
 	}

@@ -206,6 +206,10 @@ func TestLaw12CloseTakesSettlementsOver(t *testing.T) {
 	if left := l.sendWaiting(t.Context(), false); !left || l.Stats().Holds.Unsettled < all/2 {
 		t.Errorf("the background leaves %+v", l.Stats().Holds)
 	}
+	sent := l.Stats().Holds
+	if left := l.sendWaiting(t.Context(), false); !left || l.Stats().Holds != sent {
+		t.Errorf("the background has taken settlements from Close: %+v, %+v", sent, l.Stats().Holds)
+	}
 	if l.closeHolds(t.Context()); l.Stats().Holds.Settled != all {
 		t.Errorf("once Close has sent the rest: %+v", l.Stats().Holds)
 	}
