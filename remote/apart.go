@@ -14,8 +14,8 @@ import (
 // Cluster the entries may have different slots of one master.
 //
 // Entries fail separately, see Reply.Err. The error that DecideApart returns is for the whole trip, as that of
-// [Batcher.DecideAll]. DecideApart returns when the client does, which should keep to the time given. Hooks are not
-// called: that such a trip was answered, with more time than a decision has, does not show that decisions are.
+// [Batcher.DecideAll]. DecideApart returns when the client does, which should keep to the time given. Hooks are called
+// only if Redis fails: that such a trip is answered, with more time than a decision has, does not show that decisions are.
 func (b *Batcher) DecideApart(entries []Entry, within time.Duration) ([]Reply, error) {
 	if !b.startApart() {
 		return nil, limit.ErrClosed
@@ -27,7 +27,10 @@ func (b *Batcher) DecideApart(entries []Entry, within time.Duration) ([]Reply, e
 	for i := range entries {
 		entries[i].NotAfter = b.notAfter(to, &entries[i], started+within.Microseconds())
 	}
-	replies, _, _, err := b.send(ctx, to, entries)
+	replies, _, ended, err := b.send(ctx, to, entries)
+	if err != nil && !isOfSlots(err) {
+		b.apartFailed(len(entries), ended-started, within, err)
+	}
 	if replies == nil {
 		return nil, err
 	}
@@ -41,6 +44,18 @@ func (b *Batcher) DecideApart(entries []Entry, within time.Duration) ([]Reply, e
 		}
 	}
 	return replies, nil
+}
+
+// apartFailed reports an error of a trip apart that took the given number of µs, if Redis is to blame for it.
+func (b *Batcher) apartFailed(entries int, took int64, within time.Duration, err error) {
+	failure := b.failureOfRedis(err, took, within)
+	if failure == nil {
+		return
+	}
+	if done, notBegun := b.hooks.Begin(); notBegun == nil {
+		done(failure)
+		b.hooks.Trip(entries, microseconds(took), err)
+	}
 }
 
 // startApart records that a trip starts, unless the batcher is closed.

@@ -118,7 +118,7 @@ func (b *Batcher) giveUp(t *trip, now int64) {
 	}
 	done, decisions, took := t.done, len(t.calls), now-t.ends+b.opt.Deadline.Microseconds()
 	b.running.Go(func() { // the hooks may take locks of their own
-		done(b.failureOfRedis(ErrNoAnswer, took))
+		done(b.failureOfRedis(ErrNoAnswer, took, b.opt.Deadline))
 		b.hooks.Trip(decisions, microseconds(took), ErrNoAnswer)
 	})
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"time"
 )
 
 // trip carries calls to Redis and their answers back.
@@ -114,19 +115,19 @@ func (b *Batcher) tripEnded(t *trip, now, took, server int64, err error) {
 		}
 	}
 	b.mu.Unlock()
-	t.done(b.failureOfRedis(err, took))
+	t.done(b.failureOfRedis(err, took, b.opt.Deadline))
 	b.hooks.Trip(len(t.calls), microseconds(took), err)
 }
 
-// failureOfRedis returns the error for which Redis is to blame, or nil. A time-out that is noticed late shows that this
-// process was busy or paused, rather than that Redis is slow: the answer may have been waiting. A time-out
-// while writing is not Redis's fault either, since written data waits in a buffer.
-func (b *Batcher) failureOfRedis(err error, took int64) error {
+// failureOfRedis returns the error for which Redis is to blame, or nil. within is the time that the trip had. A time-out
+// that is noticed late shows that this process was busy or paused, rather than that Redis is slow: the answer may have
+// been waiting. A time-out while writing is not Redis's fault either, since written data waits in a buffer.
+func (b *Batcher) failureOfRedis(err error, took int64, within time.Duration) error {
 	if !errors.Is(err, ErrNoAnswer) {
 		return err
 	}
 	deadline := b.opt.Deadline.Microseconds()
-	late := took - deadline
+	late := took - within.Microseconds()
 	answers := localTime()-b.lastAnswer.Load() < 4*deadline
 	onTheWay, ok := errors.AsType[*net.OpError](err)
 	if late > deadline/2 || late > deadline/8 && answers || ok && onTheWay.Op == "write" {

@@ -39,7 +39,7 @@ func TestTimeoutsThatAreNotRediss(t *testing.T) {
 		{context.DeadlineExceeded, 80 * ms, 0, true},
 	} {
 		b.lastAnswer.Store(localTime() - c.lastAnswer.Microseconds())
-		if got := b.failureOfRedis(c.err, c.took); (got != nil) != c.blamed {
+		if got := b.failureOfRedis(c.err, c.took, b.opt.Deadline); (got != nil) != c.blamed {
 			t.Errorf("%v after %d µs, an answer %v ago: %v", c.err, c.took, c.lastAnswer, got)
 		}
 	}
