@@ -46,6 +46,16 @@ func TestHistoryIsOfAMinute(t *testing.T) {
 	}
 }
 
+// What a page shows of the present second is not written where the history is continued meanwhile.
+func TestReadingTheHistoryLeavesItAlone(t *testing.T) {
+	h := &history{moments: make([]moment, 0, 10)}
+	h.add(moment{state: "healthy"})
+	h.until(moment{state: "outage"})
+	if next := h.moments[:2][1]; next.state != "" {
+		t.Errorf("the history goes on with %+v", next)
+	}
+}
+
 // The last minute keeps the decisions of a rule that is no longer in force, such as one that its file has left out.
 func TestTheMinuteKeepsDecisionsOfRulesThatAreGone(t *testing.T) {
 	l, stays := newLimiter(t)

@@ -112,3 +112,15 @@ func TestSampleIsBounded(t *testing.T) {
 		t.Errorf("at 10 decisions a second one of %d is looked at", every)
 	}
 }
+
+// The same words as a rule and a key, and as a key and a rule, are counted apart.
+func TestRuleAndKeyAreNotConfused(t *testing.T) {
+	h := newHottest(inClear, time.Now)
+	h.watch("a", "b", false)
+	h.watch("b", "a", false)
+	h.watch("a", "a", false)
+	h.watch("b", "b", false)
+	if len(h.entries) != 4 {
+		t.Errorf("%d entries for four keys", len(h.entries))
+	}
+}

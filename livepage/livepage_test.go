@@ -529,7 +529,7 @@ func TestHashKeys(t *testing.T) {
 		t.Error("the key itself is there")
 	}
 	_, body = post(t, page, url.Values{"rule": {"search"}, "key": {"alice@example.org"}})
-	contains(t, body, hash, "would be denied")
+	contains(t, body, `Key <span class="key">`+hash, "would be denied")
 	if _, err := New(l, HashKeys([]byte("short"))); !errors.Is(err, limit.ErrInvalidOption) || !strings.Contains(err.Error(), "5 bytes") {
 		t.Error(err)
 	}

@@ -27,6 +27,9 @@ func TestWhenMissesAreFrequent(t *testing.T) {
 		{"many at moments that lie apart", 1100 * time.Millisecond, 0, 100, 20, false},
 		{"rarely asked", 900 * time.Millisecond, 0, 1, 10, true},
 		{"five", 900 * time.Millisecond, 0, 1, 5, false},
+		{"five after the first", 900 * time.Millisecond, 0, 1, 6, true},
+		{"for less than three deadlines", 10 * time.Millisecond, 0, 1, 15, false},
+		{"for three deadlines", 10 * time.Millisecond, 0, 1, 16, true},
 	} {
 		var m misses
 		now, answered, often := int64(time.Hour), int64(1000), false
@@ -89,6 +92,34 @@ func TestMissesPutOffTheEnd(t *testing.T) {
 	s.Breaker.ForceOpen(errLost)
 	if miss(); s.State() != Outage || s.incident.Load().back != 0 {
 		t.Errorf("a lost Redis is %v", s.State())
+	}
+}
+
+// Misses after an outage do not change the tier of what is denied until Redis knows of all grants.
+func TestMissesAfterAnOutage(t *testing.T) {
+	l := newShards(t, 1)
+	s := l.first
+	l.heartbeat(t, s)
+	s.Breaker.ForceOpen(errLost)
+	l.closeBreaker(t, s)
+	for range 20 {
+		s.Missed(remote.ErrNoAnswer)
+		l.now.Add(int64(20 * time.Millisecond))
+	}
+	if tier := s.TierSettling(); s.State() != Settling || tier != limit.TierFallback || l.Counts.Missed[NotInTime].Load() != 20 {
+		t.Errorf("%v, %v, %d misses", s.State(), tier, l.Counts.Missed[NotInTime].Load())
+	}
+}
+
+// A key whose value cannot be read says nothing about how fast Redis is.
+func TestUnreadableKeysAreNoMisses(t *testing.T) {
+	l := newShards(t, 1)
+	for range 20 {
+		l.first.Missed(remote.ErrUnreadable)
+		l.now.Add(int64(20 * time.Millisecond))
+	}
+	if n := l.Counts.Missed[NotInTime].Load(); n != 0 || l.State() != Healthy {
+		t.Errorf("%d misses, %v", n, l.State())
 	}
 }
 

@@ -218,6 +218,66 @@ func TestStateChangesOfSeveralMasters(t *testing.T) {
 	expect(Healthy)
 }
 
+// Each change of the worst state is reported, also one that comes from slots that move away from a lost master.
+func TestEachChangeOfStateIsReported(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newShards(t, 0)
+		l.reroute(mastersOf(map[string][]int{"a": ranges(0, 8), "b": ranges(8, 16)}))
+		a, b := l.ofSlot(0), l.ofSlot(8)
+		var told []State
+		changes := 0
+		l.Changed, l.BreakerChanged = func(to State) { told = append(told, to) }, func() { changes++ }
+		ctx, stop := context.WithCancel(t.Context())
+		l.Context = ctx
+		var reporting sync.WaitGroup
+		reporting.Go(l.reportChanges)
+		for _, change := range []func(){
+			func() {},
+			func() { b.Breaker.ForceOpen(errLost) },
+			func() { l.closeBreaker(t, b) },
+			func() { a.Breaker.ForceOpen(errLost) },
+			func() { l.reroute(mastersOf(map[string][]int{"b": ranges(0, 16)})) },
+			func() { endNow(b) },
+		} {
+			change()
+			synctest.Wait()
+		}
+		if want := []State{Outage, Settling, Outage, Settling, Healthy}; !slices.Equal(told, want) || changes != 3 {
+			t.Errorf("told %v, want %v, and of %d breakers", told, want, changes)
+		}
+		stop()
+		reporting.Wait()
+	})
+}
+
+// A shard for a new master begins with the size of the fleet that other masters have reported.
+func TestANewMasterAssumesTheFleetOfTheOthers(t *testing.T) {
+	l := newShards(t, 0)
+	var assumed []int
+	connect := l.Connect
+	l.Connect = func(s *Shard, n int) (Decider, Membership) { assumed = append(assumed, n); return connect(s, n) }
+	l.masters[0].heard.Size = 4
+	l.heartbeat(t, l.first)
+	l.reroute(mastersOf(map[string][]int{"a": ranges(0, 8), "b": ranges(8, 16)}))
+	if !slices.Equal(assumed, []int{4}) {
+		t.Errorf("new shards assume fleets of %v, want 4", assumed)
+	}
+}
+
+// The fleet's key is in a slot of its master, even if the master has a single slot, late in the order of slots.
+func TestTheSlotOfTheFleetIsItsMasters(t *testing.T) {
+	for slot := range uint16(20) {
+		l := newShards(t, 0)
+		m := &remote.Masters{Addrs: []string{"a", "b"}}
+		m.BySlot[slot] = 1
+		l.reroute(m)
+		r := l.routes.Load()
+		if _, fleet := r.shards[r.bySlot[slot]].Location(); fleet != slot {
+			t.Errorf("the fleet's key of the master of slot %d is in slot %d", slot, fleet)
+		}
+	}
+}
+
 // The callback is told of the last state, however long it takes, and whatever changes meanwhile.
 func TestTheLastStateIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
