@@ -193,7 +193,7 @@ func (r *Rule) AcquireWait(ctx context.Context, key string, units int64) (*Slot,
 		return slot, err
 	}
 	w := r.newWaiter(ctx, key, units)
-	_, err := w.wait(remote.WithoutDecideBy(ctx)) // as in Wait
+	_, err := w.wait(ctx) // ctx is not passed on to Redis, see askFor
 	return w.slot, err
 }
 
@@ -234,7 +234,6 @@ func (q *question) endSeveral(d limit.Decision, fitted, count int64) (allowed []
 		allowed = append(allowed, one)
 	}
 	if fitted < count {
-		d.Granted, d.ChargedAt = 0, 0
 		denied = &d
 	}
 	if fitted == 0 {
