@@ -22,12 +22,15 @@ import (
 type askedForSeveral struct {
 	outage.Decider
 	meanwhile atomic.Pointer[func() error] // nil: the question is sent at once
+	cancelled atomic.Bool                  // the question's context had ended when meanwhile returned
 }
 
 func (a *askedForSeveral) Decide(ctx context.Context, e remote.Entry) (remote.Reply, error) {
 	if e.Count > 1 {
 		if meanwhile := a.meanwhile.Swap(nil); meanwhile != nil {
-			if err := (*meanwhile)(); err != nil {
+			err := (*meanwhile)()
+			a.cancelled.Store(ctx.Err() != nil)
+			if err != nil {
 				return remote.Reply{}, err
 			}
 		}
@@ -198,4 +201,87 @@ func TestADenialOfWhoHasLeftHoldsUpNobody(t *testing.T) {
 			})
 		})
 	}
+}
+
+// waitTogether makes callers wait for a key whose units are used up, and returns a function that asks for all of them
+// again. They leave at the end of the test.
+func waitTogether(t *testing.T, r *Rule, callers int, cost int64) (askAgain func()) {
+	ctx, leave := context.WithCancel(t.Context())
+	var all sync.WaitGroup
+	for range callers {
+		all.Go(func() { _, _ = r.Wait(ctx, "k", cost) })
+	}
+	t.Cleanup(func() { leave(); all.Wait() })
+	synctest.Wait()
+	return func() {
+		r.limiter.lines.release(local.HeldKey{Rule: r.name, Key: "k"})
+		synctest.Wait()
+	}
+}
+
+// Law 11: callers that wait together are granted nothing beyond this instance's share while Redis does not know of all
+// grants.
+func TestLaw11WhoWaitsTogetherSettles(t *testing.T) {
+	redistest.InBubble(t, func(t *testing.T, bubble *redistest.Bubble) {
+		l, _ := newAskedForSeveral(t, bubble, redistest.Prefix())
+		r := newRule(t, l, "r", limit.PerHour(10), Use(limit.SlidingLog()))
+		mustAllow(t, r, "k", 10)
+		askAgain := waitTogether(t, r, 3, 2)
+		if err := bubble.Client(t).FlushAll(t.Context()).Err(); err != nil {
+			t.Fatal(err)
+		}
+		redistest.Eventually(t, "the loss is noticed", func() bool { return l.State() == Settling })
+		if askAgain(); waiting(l, "r", "k") != 3 {
+			t.Errorf("%d still wait, want 3: all units are granted, although Redis has forgotten it", waiting(l, "r", "k"))
+		}
+	})
+}
+
+// If the first of the callers that are asked for together leaves, the others get the answer, and what was granted to the
+// first is given back.
+func TestWhoLeavesEndsNoTripOfTheOthers(t *testing.T) {
+	redistest.InBubble(t, func(t *testing.T, bubble *redistest.Bubble) {
+		l, way := newAskedForSeveral(t, bubble, redistest.Prefix())
+		r := newRule(t, l, "r", limit.PerHour(10), Use(limit.SlidingLog()))
+		used := mustAllow(t, r, "k", 10)
+		ctx, leave := context.WithCancel(t.Context())
+		var first, others sync.WaitGroup
+		first.Go(func() {
+			if _, err := r.Wait(ctx, "k", 2); !errors.Is(err, context.Canceled) {
+				t.Error(err)
+			}
+		})
+		synctest.Wait()
+		for range 2 {
+			others.Go(func() {
+				if d, err := r.Wait(t.Context(), "k", 2); err != nil || d.Tier != limit.TierRedis {
+					t.Errorf("%+v, %v", d, err)
+				}
+			})
+		}
+		synctest.Wait()
+		trips := tripsOf(l)
+		way.next(func() error { leave(); first.Wait(); return nil })
+		mustRefund(t, r, "k", &used, 10)
+		others.Wait()
+		synctest.Wait()
+		if n := tripsOf(l) - trips; n != 3 || way.cancelled.Load() {
+			t.Errorf("%d trips for two refunds and those who wait for one; the question was cancelled: %v", n, way.cancelled.Load())
+		}
+		if n := left(t, r, "k"); n != 6 {
+			t.Errorf("%d units are left, want 6", n)
+		}
+	})
+}
+
+// Law 7: callers that wait together are not asked for together if that would keep Redis busy for too long.
+func TestLaw7WhoWaitsForVeryMuchIsAskedForAlone(t *testing.T) {
+	redistest.InBubble(t, func(t *testing.T, bubble *redistest.Bubble) {
+		l, way := newAskedForSeveral(t, bubble, redistest.Prefix())
+		r := newRule(t, l, "r", limit.PerHour(maxWork), Use(limit.SlidingLog()))
+		mustAllow(t, r, "k", maxWork)
+		askAgain := waitTogether(t, r, 2, maxWork/2+1)
+		way.next(func() error { t.Error("they are asked for together"); return nil })
+		askAgain()
+	})
 }

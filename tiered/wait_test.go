@@ -397,8 +397,22 @@ func TestWaitersShareAnAnswer(t *testing.T) {
 	if n := waiting(l, "r", "k"); n != 2 {
 		t.Errorf("%d still wait", n)
 	}
+	if n := counted(l, "r", deniedOf); n != 1 {
+		t.Errorf("%d denials are counted, but only the first answer was one", n)
+	}
 	leave()
 	all.Wait()
+}
+
+// The time that a queue takes is longer than any window rather than negative, however much is waited for.
+func TestWaitsThatTakeCenturies(t *testing.T) {
+	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix())
+	for _, a := range []limit.Algorithm{limit.SlidingLog(), limit.GCRA()} {
+		r := newRule(t, l, a.Name(), limit.Per(1, 8760*time.Hour), Use(a))
+		if d := r.takesAtLeast(1, 1_000_000); d < limit.MaxWindow {
+			t.Errorf("%v: a million years are %v", a, d)
+		}
+	}
 }
 
 // Whichever waiters leave, and whenever, Redis has charged exactly the units that were granted.
