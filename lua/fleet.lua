@@ -91,7 +91,9 @@ else
   redis.call('SET', KEYS[3], generation, 'PX', GENERATION_LIFE)
   local newest = math.max(sequence, survived)
   local life = math.min(SEQUENCE_LIFE, math.max(1, newest) * LIFE_PER_HEARTBEAT)
-  redis.call('SET', KEYS[4], string.format('%.0f', newest), 'PX', string.format('%.0f', life))
+  -- PXAT, because decisions need it, too: a server before Redis 6.2 does not have it, and is refused when a limiter
+  -- starts. With PX, it would answer heartbeats and fail every decision.
+  redis.call('SET', KEYS[4], string.format('%.0f', newest), 'PXAT', string.format('%.0f', math.floor(now / 1000) + life))
 end
 
 -- If there are more than MAX_LOST rules, they are replaced by '*', which stands for all rules. LOST_BYTES is the

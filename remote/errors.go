@@ -69,10 +69,13 @@ var (
 		"CLUSTERDOWN", "TRYAGAIN", "MOVED", "ASK",
 	}
 	protocolErrors = append([]string{
-		"unknown command", "syntax error", // the second of SET with PXAT, before Redis 6.2
+		"unknown command", oldServerError,
 		wholeScriptsError,
 	}, scriptUnknown...)
 )
+
+// oldServerError is the answer to SET with PXAT, before Redis 6.2.
+const oldServerError = "syntax error"
 
 // wholeScriptsError is the answer of a Redis 6.2 that sends whole scripts to its replicas, and not what the scripts
 // write. It then refuses to write after a script has read the clock.
@@ -140,6 +143,13 @@ func isOfCertificates(err error) bool {
 	alert, ok := errors.AsType[*net.OpError](err)
 	return isA[*tls.CertificateVerificationError](err) ||
 		ok && alert.Op == "remote error" && strings.Contains(alert.Err.Error(), "certificate")
+}
+
+// isUndialable reports whether an address has no port, or another form that nobody can connect to. What a resolver knows
+// of the host may change, so it does not count.
+func isUndialable(err error) bool {
+	bad, ok := errors.AsType[*net.AddrError](err)
+	return ok && bad.Err != "no suitable address found"
 }
 
 // serverError returns the server's text, if the error is from the server. An error of a command within a script
@@ -258,8 +268,12 @@ func Misconfigured(err error) error {
 		return fmt.Errorf("%w: check the client's MaintNotificationsConfig: its mode must not be ModeEnabled with this server, which has no maintenance notifications: %w", limit.ErrInvalidOption, err)
 	case strings.HasPrefix(text, wholeScriptsError):
 		return fmt.Errorf("%w: its setting lua-replicate-commands must be yes: %w", limit.ErrNotRedis, err)
+	case strings.HasPrefix(text, oldServerError):
+		return fmt.Errorf("%w: it must be Redis 6.2 or newer, or Valkey: %w", limit.ErrNotRedis, err)
 	case kind == Protocol:
 		return fmt.Errorf("%w: check the address: %w", limit.ErrNotRedis, err)
+	case isUndialable(err):
+		return fmt.Errorf("%w: the address of Redis must be like 127.0.0.1:6379 or [::1]:6379, with a port from 1 to 65535: %w", limit.ErrInvalidOption, err)
 	case beginsWithAny(text, databaseErrors):
 		return fmt.Errorf("%w: check the database number (DB), which must be 0 on a Cluster: %w", limit.ErrInvalidOption, err)
 	case strings.HasPrefix(text, clientNameError):

@@ -91,10 +91,10 @@ type Limiter struct {
 // New waits at most a second for Redis, and at most two seconds for a Cluster. If Redis, or a master,
 // cannot be reached, New starts nevertheless, in outage mode, and logs this; a service must not depend on
 // Redis to start. Errors are only those that waiting does not solve: [limit.ErrAuth], [limit.ErrTLS],
-// [limit.ErrNotRedis] and [limit.ErrInvalidOption]. The last of these is also returned for a database
-// (DB) that Redis does not have, for a ClientName that Redis refuses, for a MaintNotificationsConfig with ModeEnabled
-// if Redis has no such notifications, for a negative DialTimeout, and for a Cluster client of a server that is not part
-// of a Cluster.
+// [limit.ErrNotRedis] and [limit.ErrInvalidOption]. The last of these is also returned for an address without a valid
+// port, for a database (DB) that Redis does not have, for a ClientName that Redis refuses, for a
+// MaintNotificationsConfig with ModeEnabled if Redis has no such notifications, for a negative DialTimeout, and for a
+// Cluster client of a server that is not part of a Cluster.
 func New(client redis.UniversalClient, options ...Option) (*Limiter, error) {
 	c, err := configure(options)
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"strings"
 	"testing"
 	"time"
 
@@ -107,5 +108,62 @@ func TestNewDoesNotWaitForASilentServer(t *testing.T) {
 	}
 	if err := l.Close(); err != nil {
 		t.Error(err)
+	}
+}
+
+// A server before Redis 6.2 answers all commands but SET with PXAT. It is refused at the start; otherwise it would
+// answer heartbeats, and fail every decision.
+func TestNewRefusesAnOldServer(t *testing.T) {
+	client := redistest.Shared(t).Client(t)
+	client.AddHook(before62{})
+	err := refusal(t, client, Prefix(redistest.Prefix()), Logger(slog.New(slog.DiscardHandler)))
+	if !errors.Is(err, limit.ErrNotRedis) || !strings.Contains(err.Error(), "Redis 6.2 or newer") {
+		t.Errorf("error %v", err)
+	}
+}
+
+// before62 answers commands of scripts as servers before Redis 6.2 do, if the script is sent along. It knows no script
+// by its digest, and no functions.
+type before62 struct{}
+
+type serverSays string
+
+func (s serverSays) Error() string { return string(s) }
+func (serverSays) RedisError()     {}
+
+func (before62) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (before62) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (before62) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		var answer serverSays
+		switch name := cmd.Name(); {
+		case name == "evalsha":
+			answer = "NOSCRIPT No matching script. Please use EVAL."
+		case name == "fcall" || name == "function":
+			answer = serverSays("ERR unknown command `" + name + "`, with args beginning with: ")
+		case name == "eval" && strings.Contains(fmt.Sprint(cmd.Args()[1]), "'PXAT'"):
+			answer = "ERR Error running script (call to f_6b1bf486): @user_script:217: @user_script: 217: -ERR syntax error "
+		default:
+			return next(ctx, cmd)
+		}
+		cmd.SetErr(answer)
+		return answer
+	}
+}
+
+// An address that nobody can connect to is a mistake that waiting does not solve, unlike a name that no resolver knows.
+func TestNewRefusesAnAddressWithoutAPort(t *testing.T) {
+	for _, addr := range []string{"localhost", "redis://localhost:6379", "localhost:70000", "::1:6379"} {
+		l, err := Open(&redis.UniversalOptions{Addrs: []string{addr}}, Logger(slog.New(slog.DiscardHandler)))
+		if err == nil {
+			err = l.Close()
+			t.Errorf("%s: no error (Close: %v)", addr, err)
+		} else if !errors.Is(err, limit.ErrInvalidOption) || !strings.Contains(err.Error(), "127.0.0.1:6379") {
+			t.Errorf("%s: %v", addr, err)
+		}
 	}
 }
