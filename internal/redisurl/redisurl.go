@@ -26,6 +26,9 @@ var (
 	ErrUnreadable = errors.New("the Redis URL cannot be read; write it like redis://user:password@127.0.0.1:6379/0 " +
 		"or unix:///run/redis.sock, " +
 		"with special characters of the password percent-encoded (# as %23), and no line break at the end (the URL is not shown, because it may contain a password)")
+	// ErrQuery says that the client cannot read the URL's parameters.
+	ErrQuery = errors.New("the Redis URL has a parameter that is not known, or whose value cannot be read; after the address, " +
+		"write parameters of go-redis, like ?pool_size=50&read_timeout=2s, and a ? in the password as %3F (the URL is not shown, because it may contain a password)")
 	// ErrSeveral says that several addresses are written as one.
 	ErrSeveral = errors.New("the Redis URL has several addresses, separated by commas; give the others as addr in the query: " +
 		"redis://host:6379?addr=other:6379")
@@ -76,13 +79,9 @@ func Parse(text string) (options *redis.UniversalOptions, shown string, err erro
 	if !poolFits(query) {
 		return nil, "", ErrPool
 	}
-	switch {
-	case query.Has("master_name"):
-		options, err = ofSentinel(text)
-	case query.Has("addr"):
-		options, err = ofCluster(text)
-	default:
-		options, err = ofNode(text)
+	options, err = read(text, query)
+	if err != nil && withoutSettings(*u, query) {
+		return nil, "", ErrQuery
 	}
 	// No address may contain an @. In an address of the query, the @ would follow a password, which
 	// belongs before the first address. If the database is negative, clients silently use the first one.
@@ -97,6 +96,31 @@ func Parse(text string) (options *redis.UniversalOptions, shown string, err erro
 	}
 	shown = fmt.Sprintf("%s://%s/%d", scheme, strings.Join(options.Addrs, ","), options.DB)
 	return options, shown, nil
+}
+
+// read reads a URL as its query says: that of Sentinel, of a Cluster, or of one node.
+func read(text string, query url.Values) (*redis.UniversalOptions, error) {
+	switch {
+	case query.Has("master_name"):
+		return ofSentinel(text)
+	case query.Has("addr"):
+		return ofCluster(text)
+	}
+	return ofNode(text)
+}
+
+// withoutSettings reports whether the URL can be read if its query has only addresses. The other parameters are to
+// blame then.
+func withoutSettings(u url.URL, query url.Values) bool {
+	addresses := make(url.Values)
+	for _, name := range []string{"master_name", "addr"} {
+		if query.Has(name) {
+			addresses[name] = query[name]
+		}
+	}
+	u.RawQuery = addresses.Encode()
+	_, err := read(u.String(), addresses)
+	return err == nil
 }
 
 // hasSeveralPorts reports whether a host contains a colon and is no IPv6 address. Parsers take all but the last port
