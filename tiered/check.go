@@ -22,11 +22,11 @@ func (r *Rule) checkCall(ctx context.Context, key string, cost int64) error {
 	case r.limiter.closed.Load():
 		return limit.ErrClosed
 	case key == "":
-		return fmt.Errorf("%w: the key is empty", limit.ErrInvalidKey)
+		return fmt.Errorf("%w: the key for rule %q is empty", limit.ErrInvalidKey, r.name)
 	case len(key) > limit.MaxKey:
-		return fmt.Errorf("%w: the key has %d bytes, must have at most %d", limit.ErrInvalidKey, len(key), limit.MaxKey)
+		return fmt.Errorf("%w: the key for rule %q has %d bytes, must have at most %d", limit.ErrInvalidKey, r.name, len(key), limit.MaxKey)
 	case cost < 1:
-		return fmt.Errorf("%w: the cost is %d, must be at least 1", limit.ErrInvalidCost, cost)
+		return fmt.Errorf("%w: the cost for rule %q is %d, must be at least 1", limit.ErrInvalidCost, r.name, cost)
 	case cost > r.maxCost:
 		return r.tooMuch(cost, r.maxCost)
 	}

@@ -3,6 +3,7 @@ package tiered
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -42,6 +43,26 @@ func TestRulesOfOthersAreMistakes(t *testing.T) {
 	for _, rule := range other.Stats().Rules {
 		if rule.Errors.Total() != 0 {
 			t.Errorf("the other limiter has counted %+v", rule)
+		}
+	}
+}
+
+// The error about a key or a cost names the rule. Otherwise nobody could tell which of several requests is wrong, or which
+// limit of a middleware, whose log has nothing but the error.
+func TestMistakesNameTheRule(t *testing.T) {
+	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix())
+	right := Request{Rule: newRule(t, l, "right", limit.PerHour(10)), Key: "k", Cost: 1}
+	wrong := newRule(t, l, "wrong", limit.PerHour(10))
+	for _, request := range []Request{
+		{Rule: wrong, Key: "", Cost: 1},
+		{Rule: wrong, Key: strings.Repeat("k", limit.MaxKey+1), Cost: 1},
+		{Rule: wrong, Key: "k", Cost: -1},
+		{Rule: wrong, Key: "k", Cost: 11},
+	} {
+		for call, err := range callsOfSeveral(l, []Request{right, request}) {
+			if err == nil || !strings.Contains(err.Error(), `rule "wrong"`) {
+				t.Errorf("%s: %v", call, err)
+			}
 		}
 	}
 }
