@@ -425,9 +425,9 @@ func TestOptionsAreChecked(t *testing.T) {
 		}
 	}
 	for want, option := range map[string]Option{
-		`the rule of limit "api" belongs to another limiter`: Limit(newRule(t, newLimiter(t), "api", limit.PerHour(10)), Everyone),
-		`the key of limit "api", or a part of that key`:      Limit(rule, FirstOf(Everyone, Join(ClientAddress, Principal(nil)))),
-		"the rule of limit 1 is nil":                         Limit(nil, Everyone),
+		`the rule of limit "api" belongs to another limiter`:                              Limit(newRule(t, newLimiter(t), "api", limit.PerHour(10)), Everyone),
+		`the key of limit "api", or a part of that key, is nil: functions that make keys`: Limit(rule, FirstOf(Everyone, Join(ClientAddress, Principal(nil)))),
+		"the rule of limit 1 is nil":                                                      Limit(nil, Everyone),
 	} {
 		if _, err := New(l, option); !errors.Is(err, limit.ErrInvalidOption) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: error %v", want, err)

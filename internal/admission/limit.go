@@ -89,7 +89,7 @@ func (n *Names) Add(limiter *tiered.Limiter, rule *tiered.Rule, hasKey bool) err
 	case rule == nil:
 		return option.Invalid("the rule of limit %d is nil", len(*n)+1)
 	case !hasKey:
-		return option.Invalid("the key of limit %q, or a part of that key, is nil", rule.Name())
+		return option.Invalid("the key of limit %q, or a part of that key, is nil: functions that make keys, like Join and Principal, return nil if an argument is nil, missing, or not a valid name", rule.Name())
 	case !inspect.Of(limiter).Owns(rule):
 		return option.Invalid("the rule of limit %q belongs to another limiter", rule.Name())
 	case slices.Contains(*n, rule.Name()):
