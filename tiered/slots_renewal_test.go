@@ -1,7 +1,6 @@
 package tiered
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"sync"
@@ -24,11 +23,11 @@ type renewed struct {
 	times []string // each with the keys that were renewed then
 }
 
-func (r *renewed) DecideAll(ctx context.Context, entries []remote.Entry, within time.Duration) ([]remote.Reply, error) {
+func (r *renewed) DecideApart(entries []remote.Entry, within time.Duration) ([]remote.Reply, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var keys []string
-	replies, err := r.Decider.DecideAll(ctx, entries, within)
+	replies, err := r.Decider.DecideApart(entries, within)
 	for i, e := range entries {
 		if keys = append(keys, e.Key); err == nil && e.Key == r.fails {
 			replies[i].Err, r.fails = remote.ErrNoAnswer, ""
