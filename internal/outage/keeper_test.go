@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -53,23 +54,28 @@ func TestTheFirstHeartbeats(t *testing.T) {
 func TestHeartbeatsAreForMastersWithSlots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newShards(t, 0)
-		before := 0
-		l.BeforeHeartbeat = func() { before++ }
+		var before atomic.Int64
+		l.BeforeHeartbeat = func() { before.Add(1) }
 		ctx, stop := context.WithCancel(t.Context())
 		l.Context = ctx
 		l.reroute(mastersOf(map[string][]int{"a": ranges(0, 8), "b": ranges(8, 16)}))
 		s := l.ofSlot(0)
-		sent := &l.masters[s.index].heard.Sequence
+		master := l.masters[s.index]
+		sent := func() int64 {
+			master.mu.Lock()
+			defer master.mu.Unlock()
+			return master.heard.Sequence
+		}
 		var keeping sync.WaitGroup
 		keeping.Go(s.keep)
 		during := func(d time.Duration) (n int64) {
-			was := *sent
+			was := sent()
 			time.Sleep(d)
 			synctest.Wait()
-			return *sent - was
+			return sent() - was
 		}
-		if n := during(10 * heartbeatEvery); n < 9 || n > 10 || int64(before) != n {
-			t.Errorf("%d heartbeats in 10 s, and %d calls before them", n, before)
+		if n := during(10 * heartbeatEvery); n < 9 || n > 10 || before.Load() != n {
+			t.Errorf("%d heartbeats in 10 s, and %d calls before them", n, before.Load())
 		}
 		l.reroute(mastersOf(map[string][]int{"b": ranges(0, 16)}))
 		if n := during(10 * heartbeatEvery); n != 0 {
