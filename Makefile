@@ -67,7 +67,7 @@ RACE_SKIP := ^Example \
 	^TestLaw3HoldsWithLostReplies$$/^(sliding-log|fixed-window)$$ \
 	^TestLaw1SettledPlusHeldStaysWithinTheLimit$$/^(sliding-|fixed-window) \
 	^TestLaw11InstancesAreReplacedWithoutRedis$$/^(even_traffic|the_heaviest_first) \
-	^TestLaw11TwelveInstancesFromFourWithoutRedis$$ \
+	^TestLaw11TwelveInstancesFromFourWithoutRedis$$ ^TestLaw13SlotsAreKeptUnderOverload$$ \
 	^TestLeastPrivilegeOnACluster$$ \
 	^TestPlanOnARealRedis$$ ^TestPlanOfWhatIsHeld$$ ^TestPlanEmbedded$$ ^TestReportOfTheBuiltInDay$$ \
 	^TestReportOfEveryLoad$$ ^TestReportOfALoadOfCenturies$$ ^TestReportOfFewWrongDecisions$$ ^TestReplayDials$$ ^TestEveryAlgorithmGrantsQuietRequests$$ \
