@@ -3,7 +3,8 @@
 --
 -- Part of the decision script; numbers.lua lists the parts in their order.
 --
---   takes  numbers; state.lua, the algorithms by algorithm(code); lease.lua, hold.lua
+--   takes  numbers; state.lua, the algorithms by algorithm(code); AS_KNOWN of concurrent.lua; lease.lua,
+--          hold.lua
 --   gives  decide(keys, arguments), which lua.go lets a script return or a library register
 --
 --   KEYS     the entries' keys. The key of a LEASE is followed by the key of its leases. The key of a
