@@ -174,7 +174,7 @@ func TestAcquireWaitTakesTurnsWithOtherProcesses(t *testing.T) {
 		})
 	}
 	redistest.Eventually(t, "all is held", func() bool { return mustPeek(t, b, "k").Remaining == 0 })
-	within, stop := context.WithTimeout(context.Background(), 10*turn)
+	within, stop := context.WithTimeout(context.Background(), 10*turns*acquireAgain)
 	defer stop()
 	for range 4 {
 		slot, err := b.AcquireWait(within, "k", 1)

@@ -4,6 +4,7 @@ import (
 	"container/list"
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -17,14 +18,14 @@ import (
 // have come back earlier than the answer said, because of a refund or a reset, or because Redis is back.
 const lookAgain = time.Second
 
-const (
-	// turn is how long a queue for slots may take the slots that its own process releases, if there are
-	// other processes. The others learn of a release only by asking, and would otherwise never be first.
-	turn = time.Second
-	// turnOfOthers is how long the queue then leaves released slots to other processes, which ask again
-	// every acquireAgain.
-	turnOfOthers = acquireAgain + 10*time.Millisecond
-)
+// turns is how many times as long as the others a queue for slots may take the slots that its own process
+// releases, if there are other processes. The others learn of a release only by asking, and would otherwise never
+// be first.
+const turns = 20
+
+// asksPerSecond is about how often the whole fleet asks in a second for slots that other processes may have
+// released, at most (law 7). Without a bound, Redis would do little else once callers wait for ten thousand keys.
+const asksPerSecond = 10_000
 
 // lines holds the queues of all callers of Wait and AcquireWait, by rule and key. Each limit of the same
 // name has its own queue (see [Rule.WithLimit] and [Limiter.ChangeRule]), so that a caller that waits
@@ -35,6 +36,7 @@ type lines struct {
 	nonEmpty atomic.Bool // whether there are any queues; read by release, because usually nobody waits
 	mu       sync.Mutex  // guards all queues and their waiters
 	byKey    map[local.HeldKey][]*line
+	forSlots int // number of queues for slots
 
 	closed bool           // no waiter may ask any more
 	asks   sync.WaitGroup // of waiters that have asked, until grants that nobody waits for are given back
@@ -57,10 +59,11 @@ func (ls *lines) close() {
 // line is the queue of the callers that wait for units of one key under one limit and policy, in order of
 // arrival. Only the first waiter asks Redis.
 type line struct {
-	lines   *lines
-	id      local.HeldKey
-	waiters list.List // of *waiter; not empty, except while the line is made or removed
-	units   int64     // the sum of the waiters' costs
+	lines    *lines
+	id       local.HeldKey
+	forSlots bool
+	waiters  list.List // of *waiter; not empty, except while the line is made or removed
+	units    int64     // the sum of the waiters' costs
 
 	asking     bool       // the first waiter has asked, and has no answer yet
 	released   bool       // units were given back since the first waiter asked
@@ -103,6 +106,9 @@ func (ls *lines) lineFor(w *waiter) *line {
 		}
 	}
 	q := &line{lines: ls, id: id, turn: time.Now()}
+	if q.forSlots = w.rule.slotTTL != 0; q.forSlots {
+		ls.forSlots++
+	}
 	ls.byKey[id] = append(ls.byKey[id], q)
 	ls.nonEmpty.Store(true)
 	return q
@@ -115,6 +121,15 @@ func (ls *lines) remove(q *line) {
 		delete(ls.byKey, q.id)
 	}
 	ls.nonEmpty.Store(len(ls.byKey) > 0)
+	if q.forSlots {
+		ls.forSlots--
+	}
+}
+
+// askEvery returns the longest time after which the first waiter of a queue for slots asks again, because other
+// processes may have released some. The lock must be held.
+func (ls *lines) askEvery(fleet int) time.Duration {
+	return max(acquireAgain, time.Duration(ls.forSlots)*time.Duration(fleet)*(time.Second/asksPerSecond))
 }
 
 // first returns the first waiter. The lock must be held, and the queue must not be empty.
@@ -201,6 +216,11 @@ func (q *line) answered(w *waiter, granted []limit.Decision, slots []*Slot, deni
 	}
 	if denied != nil && !q.released && q.waiters.Len() > 0 && w.wantsTheSame(q.first()) {
 		wait := max(denied.RetryAfter, time.Millisecond)
+		if q.forSlots {
+			if again := q.lines.askEvery(w.rule.limiter.FleetSize()); again > wait {
+				wait = max(wait, again-rand.N(again/2)) // not all queues that began together ask together
+			}
+		}
 		q.tier = limit.TierLocal // the local tier repeats Redis's denial
 		if denied.Degraded() {
 			q.tier = denied.Tier
@@ -312,8 +332,11 @@ func (ls *lines) release(key local.HeldKey) {
 
 // takeTurns begins the turn of other processes if this queue's turn is over. The lock must be held.
 func (q *line) takeTurns() {
-	r, now := q.first().rule, time.Now()
-	if r.slotTTL != 0 && now.Sub(q.turn) > turn && r.limiter.FleetSize() > 1 {
-		q.turn, q.others = now, now.Add(turnOfOthers)
+	fleet, now := q.first().rule.limiter.FleetSize(), time.Now()
+	if !q.forSlots || fleet == 1 {
+		return
+	}
+	if again := q.lines.askEvery(fleet); now.Sub(q.turn) > turns*again {
+		q.turn, q.others = now, now.Add(again+10*time.Millisecond) // each of the others asks within this time
 	}
 }
