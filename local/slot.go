@@ -62,6 +62,7 @@ func (h *Held[O]) remove(s *Slot[O]) {
 	h.slots[len(h.slots)-1] = nil
 	h.slots = h.slots[:len(h.slots)-1]
 	h.units -= s.units
+	h.rule().Units -= s.units
 	h.least = min(h.least, h.units)
 	if s.timed {
 		h.timed--

@@ -22,8 +22,8 @@ type Slots[O any] struct {
 
 	mu    sync.Mutex // guards all keys, and their slots' places
 	byKey map[HeldKey]*Held[O]
-	lost  map[string]uint64 // number of lost slots, by rule
-	ended bool              // EndAll was called
+	rules map[string]*SlotCounts // all rules under which slots have been held or lost
+	ended bool                   // EndAll was called
 }
 
 // HeldKey identifies a key of a rule.
@@ -72,7 +72,7 @@ const goneAfter = 2
 // NewSlots returns an empty table. wake is called when a statement about a key in doubt is due, or will
 // become due. It must not block, and must not call the table.
 func NewSlots[O any](wake func()) *Slots[O] {
-	return &Slots[O]{wake: wake, byKey: make(map[HeldKey]*Held[O]), lost: make(map[string]uint64)}
+	return &Slots[O]{wake: wake, byKey: make(map[HeldKey]*Held[O]), rules: make(map[string]*SlotCounts)}
 }
 
 func (t *Slots[O]) held(key HeldKey) *Held[O] {
@@ -161,7 +161,7 @@ func (h *Held[O]) Granted(now, till, free, units int64, slots ...*Slot[O]) {
 	if now >= till {
 		// The answer arrives too late. By now, Redis may have a new record, which a later answer has
 		// reported, and which does not include these units.
-		h.table.lost[h.Rule] += uint64(len(slots))
+		h.rule().Lost += uint64(len(slots))
 		h.doubts(now)
 		return
 	}
@@ -177,7 +177,18 @@ func (h *Held[O]) add(units int64, slots []*Slot[O]) {
 		}
 		s.held, s.units, s.place = h, units, len(h.slots)
 		h.units += units
+		h.rule().Units += units
 	}
+}
+
+// rule returns the counts of the key's rule. The lock must be held.
+func (h *Held[O]) rule() *SlotCounts {
+	counts := h.table.rules[h.Rule]
+	if counts == nil {
+		counts = new(SlotCounts)
+		h.table.rules[h.Rule] = counts
+	}
+	return counts
 }
 
 // extend makes the slots last until till. Slots that have expired in the meantime stay lost, even if
@@ -195,7 +206,7 @@ func (h *Held[O]) extend(now, till int64) {
 // lapse marks the slots as lost if their time is over. The lock must be held.
 func (h *Held[O]) lapse(now int64) {
 	if all := !h.kept.Load(); h.units > 0 && (all || h.timed > 0) && now >= h.till.Load() {
-		h.table.lost[h.Rule] += h.end(now, all) // before the time is extended; see Slot.Held
+		h.rule().Lost += h.end(now, all) // before the time is extended; see Slot.Held
 	}
 }
 
@@ -253,14 +264,9 @@ func (t *Slots[O]) Counts() map[string]SlotCounts {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	counts := make(map[string]SlotCounts)
-	for rule, lost := range t.lost {
-		counts[rule] = SlotCounts{Lost: lost}
-	}
-	for _, h := range t.byKey {
-		if h.units > 0 {
-			c := counts[h.Rule]
-			c.Units += h.units
-			counts[h.Rule] = c
+	for rule, c := range t.rules {
+		if *c != (SlotCounts{}) {
+			counts[rule] = *c
 		}
 	}
 	return counts
