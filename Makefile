@@ -68,6 +68,8 @@ RACE_SKIP := ^Example \
 	^TestLaw1SettledPlusHeldStaysWithinTheLimit$$/^(sliding-|fixed-window) \
 	^TestLaw11InstancesAreReplacedWithoutRedis$$/^(even_traffic|the_heaviest_first) \
 	^TestLaw11TwelveInstancesFromFourWithoutRedis$$ ^TestLaw13SlotsAreKeptUnderOverload$$ \
+	^TestTheLastUnitsAreExact$$ ^TestLaw11NamesWithoutRulesHaveNoLosses$$ ^TestLaw8HoldsAreGivenBackToAKeyThatWasIdle$$ \
+	^TestWaitersAskOncePerRelease$$ ^TestLaw7WaitersForSlotsOfManyKeysAskLessOften$$ \
 	^TestLeastPrivilegeOnACluster$$ \
 	^TestPlanOnARealRedis$$ ^TestPlanOfWhatIsHeld$$ ^TestPlanEmbedded$$ ^TestReportOfTheBuiltInDay$$ \
 	^TestReportOfEveryLoad$$ ^TestReportOfALoadOfCenturies$$ ^TestReportOfFewWrongDecisions$$ ^TestReplayDials$$ ^TestEveryAlgorithmGrantsQuietRequests$$ \
