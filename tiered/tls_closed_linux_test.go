@@ -31,9 +31,10 @@ func TestLaw3ConnectionsWithTLSThatTheServerHasClosed(t *testing.T) {
 			}
 			defer func() { _ = l.Close() }()
 			r := newRule(t, l, "r", limit.PerHour(1000))
-			client, admin := l.client.(*redis.Client), server.Server.Client(t)
+			client, admin, heartbeats := l.client.(*redis.Client), server.Server.Client(t), new(redistest.Gate)
+			client.AddHook(heartbeats)
 			for n := range int64(5) {
-				redistest.KillIdle(t, client, admin, 16)
+				redistest.KillIdle(t, client, admin, 16, heartbeats)
 				if d := mustAllow(t, r, "k", 1); d.Tier != limit.TierRedis || d.Remaining != 1000-1-n {
 					t.Errorf("%+v", d)
 				}
