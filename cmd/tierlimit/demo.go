@@ -82,6 +82,9 @@ func runDemo(ctx context.Context, args []string, stdin io.Reader, stdout, stderr
 		return err
 	}
 	defer found.stop()
+	if err := found.reach(ctx); err != nil {
+		return err
+	}
 	d, err := demo.Start(demo.Config{Trace: tr, Limit: f.limit, Speed: f.speed, Redis: found.options, Hosts: f.hosts})
 	if err != nil {
 		return err

@@ -2,12 +2,9 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
-	"net"
-	"strings"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
@@ -72,18 +69,4 @@ func nodeOf(ctx context.Context, client redis.UniversalClient, key string) (redi
 		return cluster.MasterForKey(ctx, key)
 	}
 	return client, nil
-}
-
-// explained adds advice to an error of Redis whose cause may be the URL.
-func explained(err error) error {
-	if redis.HasErrorPrefix(err, "MOVED") {
-		return fmt.Errorf("the server is a node of a Cluster: give the address of a second node too, as in redis://host:6379?addr=other:6379: %w", err)
-	}
-	if err != nil && strings.Contains(err.Error(), "connection refused") {
-		return fmt.Errorf("%w: is Redis running, and is the address right?", err)
-	}
-	if timeout := net.Error(nil); errors.As(err, &timeout) && timeout.Timeout() {
-		return fmt.Errorf("%w: is it a Redis, is it up, and does it want rediss:// for TLS?", err)
-	}
-	return err
 }

@@ -152,7 +152,7 @@ func TestARedisThatRefusesToWrite(t *testing.T) {
 		}
 	}
 	_, _, err := command(t, strings.NewReader("1795348800 a\n"), "replay", "-algorithm", "gcra", "-redis", "redis://127.0.0.1:1", "-")
-	if err == nil || !strings.Contains(err.Error(), "is it running") {
+	if err == nil || !strings.Contains(err.Error(), "is Redis running") {
 		t.Error(err)
 	}
 	var log strings.Builder

@@ -128,15 +128,18 @@ func runReplay(ctx context.Context, args []string, stdin io.Reader, stdout, stde
 	if err != nil {
 		return err
 	}
-	tr, err := loadTrace(ctx, f.logFlags, stdin, stderr)
-	if err != nil {
-		return err
-	}
 	server, err := findRedis(f.redis, stderr)
 	if err != nil {
 		return err
 	}
 	defer server.stop()
+	if err := server.reach(ctx); err != nil {
+		return err
+	}
+	tr, err := loadTrace(ctx, f.logFlags, stdin, stderr)
+	if err != nil {
+		return err
+	}
 	rep := report{
 		Requests: tr.Len(), Keys: tr.Keys(), BadLines: tr.BadLines,
 		Limit: f.limit.Quota(), WindowSeconds: f.limit.Window().Seconds(),
@@ -198,7 +201,7 @@ func (f replayFlags) replayAll(ctx context.Context, tr *trace.Trace, bar progres
 	})
 	for i, c := range f.candidates {
 		if err := <-finished[i]; err != nil {
-			return fmt.Errorf("%s: %w", c.name, err)
+			return fmt.Errorf("%s: %w", c.name, explained(err))
 		}
 		done(results[i])
 	}

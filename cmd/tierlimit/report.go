@@ -161,12 +161,11 @@ func runReport(ctx context.Context, args []string, stdin io.Reader, stdout, stde
 		return err
 	}
 	defer server.stop()
+	if err := server.reach(ctx); err != nil {
+		return err
+	}
 	client := redis.NewClient(server.options)
 	defer client.Close()
-	// A report takes a while, so a Redis that cannot be reached should also be reported first.
-	if err := client.Ping(ctx).Err(); err != nil && !redis.HasErrorPrefix(err, "NOPERM") {
-		return fmt.Errorf("reaching %s: %w", server.shown, explained(err))
-	}
 	r := reporter{flags: f, client: client, options: server.options, redis: server.shown, stderr: stderr}
 	if err := r.load(ctx, stdin); err != nil {
 		return err

@@ -81,7 +81,7 @@ func runShow(ctx context.Context, args []string, stdout, stderr io.Writer) (err 
 		}
 		k := keyShown{rule: name, said: key, limit: l, redisKey: f.keyspace.Key(name, remote.NewUserKey(key))}
 		if err := k.read(ctx, client, f.keyspace); err != nil {
-			return fmt.Errorf("reading %q: %w", k.redisKey, explained(err))
+			return fmt.Errorf("reading %q: %w", k.redisKey, explainedToLook(err, f.prefix))
 		}
 		if err := k.print(stdout); err != nil {
 			return err

@@ -88,7 +88,7 @@ func runTop(ctx context.Context, args []string, stdout, stderr io.Writer) error 
 	defer client.Close()
 	scan := &keyScan{flags: f, limitOf: limitOf, until: time.Now().Add(f.within)}
 	if err := scan.all(ctx, client); err != nil {
-		return fmt.Errorf("scanning the keys: %w", explained(err))
+		return fmt.Errorf("scanning the keys: %w", explainedToLook(err, f.prefix))
 	}
 	return scan.print(stdout)
 }
