@@ -68,6 +68,9 @@ func parseAny(line []byte) (Request, fault) {
 		}
 	}
 	if f.what == noTime {
+		if r, ok := parseUpstream(line); ok {
+			return r, fault{}
+		}
 		return Request{}, wrong
 	}
 	return r, f

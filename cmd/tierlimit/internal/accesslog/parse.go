@@ -113,6 +113,9 @@ func withoutFile(from string) string {
 func user(fields string) string {
 	_, name, _ := strings.Cut(strings.Trim(fields, " "), " ")
 	name = strings.TrimLeft(name, " ") // Jetty writes "-  - "
+	if listed, after, ok := strings.Cut(name, "] - "); ok && strings.HasPrefix(listed, "[") && addressIn([]byte(listed[1:])).IsValid() {
+		name = after // ingress-nginx once wrote the client again, in brackets
+	}
 	if len(name) > 1 && name[0] == '"' && name[len(name)-1] == '"' {
 		name = name[1 : len(name)-1]
 	}
