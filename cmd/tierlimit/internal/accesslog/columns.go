@@ -124,7 +124,7 @@ func (c columns) parse(line []byte) (r Request, f fault, ok bool) {
 	}
 	r, f = of.request()
 	if f.what == noJSONTime {
-		f = fault{what: noColumnTime}
+		f.what = noColumnTime
 	}
 	return r, f, true
 }

@@ -65,7 +65,7 @@ type field struct {
 func (f fields) request() (Request, fault) {
 	at, ok := f.time()
 	if !ok {
-		return Request{}, fault{what: noJSONTime}
+		return Request{}, fault{noJSONTime, f.unreadTime()}
 	}
 	if f.again() {
 		return Request{}, fault{what: loggedTwice}
@@ -142,6 +142,16 @@ func (f fields) time() (first time.Time, ok bool) {
 		return at, true
 	}
 	return first, ok
+}
+
+// unreadTime returns the first of the times, which cannot be read, or nil if there is none.
+func (f fields) unreadTime() []byte {
+	for _, name := range timeNames {
+		if named, found := f.find(name); found {
+			return []byte(named.text())
+		}
+	}
+	return nil
 }
 
 // host returns the key or, if there is none, the client's address, which is a forwarded one if there is no

@@ -55,7 +55,7 @@ func (f fields) requestBehind(front string) (Request, fault) {
 	}
 	stamp := stampIn(front)
 	if stamp == "" {
-		return Request{}, fault{what: noStamp}
+		return Request{}, fault{noStamp, f.unreadTime()}
 	}
 	return append(f, field{name: []byte("time"), value: []byte(stamp), plain: true}).request()
 }

@@ -1,6 +1,7 @@
 package accesslog
 
 import (
+	"strings"
 	"testing"
 	"time"
 )
@@ -91,4 +92,21 @@ func FuzzParseTime(f *testing.F) {
 			t.Errorf("%q: got %v, the standard library %v, %v", text, got, want, err)
 		}
 	})
+}
+
+// A time that cannot be read may be anywhere in a long line, so the cause quotes it.
+func TestTheCauseQuotesTheTime(t *testing.T) {
+	for log, quoted := range map[string]string{
+		`{"agent":"` + strings.Repeat("a", 200) + `","time":"2026-02-30T00:00:00Z","ip":"10.0.0.1"}`: `"2026-02-30T00:00:00Z"`,
+		"agent,timestamp,client\n" + strings.Repeat("a", 200) + ",22.11.2026 12:00,10.0.0.1\n":       `"22.11.2026 12:00"`,
+		`time="22.11.2026 12:00" ip=10.0.0.1`:                                                        `"22.11.2026 12:00"`,
+	} {
+		reader, err := NewReader(strings.NewReader(log))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := reader.Read(); err == nil || reader.BadLines() != 1 || !strings.HasSuffix(reader.FirstBad()[0].Cause, ": "+quoted) {
+			t.Errorf("%q is bad because of %v", log, reader.FirstBad())
+		}
+	}
 }
