@@ -47,7 +47,11 @@ func parseFlags(set *flag.FlagSet, args []string, usage string, most int, stdout
 			return usageError{fmt.Errorf("%s takes flags only, got %q", set.Name(), set.Args())}
 		}
 		if most == 1 {
-			return usageError{fmt.Errorf("at most one %s may be given, got %q (flags go before it)", argument(usage), set.Args())}
+			advice := "flags go before it"
+			if argument(usage) == "FILE" {
+				advice += `; several logs are read by "zcat -f FILE... | tierlimit ` + set.Name() + ` -"`
+			}
+			return usageError{fmt.Errorf("at most one %s may be given, got %q (%s)", argument(usage), set.Args(), advice)}
 		}
 		return usageError{fmt.Errorf("at most %d arguments may be given, got %q (flags go before them)", most, set.Args())}
 	}

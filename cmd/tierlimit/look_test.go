@@ -267,11 +267,14 @@ func TestTopOfWhatIsInFlight(t *testing.T) {
 
 // An error about a surplus argument names the kind of argument, and the help does not promise a Redis.
 func TestLookingCommandsSayWhatTheyTake(t *testing.T) {
-	for _, args := range [][]string{{"top", "a", "b"}, {"demo", "a", "b"}} {
-		want := "at most one " + map[string]string{"top": "RULE", "demo": "FILE"}[args[0]]
+	for _, args := range [][]string{{"top", "a", "b"}, {"demo", "a", "b"}, {"replay", "a", "b"}} {
+		want := "at most one " + map[string]string{"top": "RULE", "demo": "FILE", "replay": "FILE"}[args[0]]
 		if _, _, err := command(t, nil, args...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v, want %q", args, err, want)
 		}
+	}
+	if _, _, err := command(t, nil, "report", "access.log", "access.log.1"); err == nil || !strings.Contains(err.Error(), `"zcat -f FILE... | tierlimit report -"`) {
+		t.Error(err)
 	}
 	for name, embedded := range map[string]bool{"show": false, "top": false, "plan": true, "replay": true} {
 		stdout, _, _ := command(t, nil, name, "-h")
