@@ -311,10 +311,14 @@ func TestShowAndTopOnACluster(t *testing.T) {
 	for i := range 8 {
 		says(t, []string{"show", "-redis", url, "-hash-tags", "64", "r", fmt.Sprint("key ", i)}, "used "+page.Count(i+1, "unit"))
 	}
-	_, _, err := command(t, nil, "top", "-redis", "redis://"+cluster.Addrs()[0], "r")
-	if err != nil {
-		t.Errorf("one of the masters: %v", err)
+	const part = "This is one node of a Cluster"
+	if stdout := says(t, []string{"top", "-redis", "redis://" + cluster.Addrs()[0], "r"}, part, "?addr="); strings.Contains(stdout, "8 keys") {
+		t.Errorf("one of the masters has all keys:\n%s", stdout)
 	}
+	if stdout := says(t, []string{"top", "-redis", url, "r"}); strings.Contains(stdout, part) {
+		t.Errorf("all masters are said to be one:\n%s", stdout)
+	}
+	fails(t, []string{"replay", "-redis", "redis://" + cluster.Addrs()[0], "-algorithm", "gcra"}, "a node of a Cluster", "the URL of a Redis of one node")
 	moved := 0
 	for i := range 8 {
 		if _, _, err := command(t, nil, "show", "-redis", "redis://"+cluster.Addrs()[0], "-hash-tags", "64", "r", fmt.Sprint("key ", i)); err != nil && strings.Contains(err.Error(), "?addr=") {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -103,6 +104,7 @@ type keyScan struct {
 	unread       int
 	firstUnread  string
 	stopped      string // why not all keys were seen; "" if all were
+	part         bool   // the URL is of one node of a Cluster, which has a part of the keys
 	fullest      []fullKey
 }
 
@@ -115,6 +117,7 @@ type fullKey struct {
 func (w *keyScan) all(ctx context.Context, client redis.UniversalClient) error {
 	cluster, ok := client.(*redis.ClusterClient)
 	if !ok {
+		w.part = isOfCluster(ctx, client)
 		return w.node(ctx, client)
 	}
 	masters := make(chan struct{}, 1) // so that nodes are scanned one after another
@@ -123,6 +126,12 @@ func (w *keyScan) all(ctx context.Context, client redis.UniversalClient) error {
 		defer func() { <-masters }()
 		return w.node(ctx, node)
 	})
+}
+
+// isOfCluster reports whether a server is a node of a Cluster. A user without the right to INFO is not told.
+func isOfCluster(ctx context.Context, client redis.Cmdable) bool {
+	info, err := client.Info(ctx, "cluster").Result()
+	return err == nil && strings.Contains(info, "cluster_enabled:1")
 }
 
 // pageSize is the number of keys that Redis looks at in one step of a SCAN.
@@ -200,6 +209,9 @@ func (w *keyScan) print(out io.Writer) error {
 		fmt.Fprintf(out, "; stopped %s, so there may be more, and fuller ones", w.stopped)
 	}
 	fmt.Fprintln(out)
+	if w.part {
+		fmt.Fprintln(out, "This is one node of a Cluster: to see the keys of all nodes, give the address of a second one too, as in redis://host:6379?addr=other:6379.")
+	}
 	if w.unread > 0 {
 		fmt.Fprintf(out, "%d of them could not be read; the first: %s\n", w.unread, w.firstUnread)
 	}

@@ -228,12 +228,23 @@ func Unusable(client *redis.Client, address, prefix string) error {
 // Redis's memory is full, Redis may have room for a small value a moment later.
 func (in *instance) lost() error {
 	for _, node := range inspect.Of(in.limiter).Snapshot().Health.Masters {
+		if _, where, ok := strings.Cut(node.LastError, "MOVED "); ok { // the rest is advice on the client of a service
+			return fmt.Errorf("the Redis at %s cannot be used: %w", in.client.Options().Addr, refusal("MOVED "+where))
+		}
 		if node.LastError != "" {
 			return fmt.Errorf("the Redis at %s cannot be used: %s", in.client.Options().Addr, node.LastError)
 		}
 	}
 	return errors.New("lost Redis during the replay")
 }
+
+// refusal is an error text of a server.
+type refusal string
+
+func (r refusal) Error() string { return string(r) }
+
+// RedisError makes a refusal a redis.Error.
+func (refusal) RedisError() {}
 
 // redisCalls returns the number of trips that the instance made for decisions.
 func (in *instance) redisCalls() int { return int(in.limiter.Stats().Trips.Seconds.Count()) }
