@@ -253,7 +253,7 @@ func TestMistakesOnTheCommandLine(t *testing.T) {
 		"bad cost":          {[]string{"replay", "-cost", "tokens"}, []string{`"tokens"`, "bytes"}},
 		"no instances":      {[]string{"replay", "-instances", "0"}, []string{"0", "between 1 and 1000"}},
 		"bad URL":           {[]string{"replay", "-redis", "http://127.0.0.1"}, []string{"redis://"}},
-		"Redis not there":   {[]string{"replay", "-redis", "redis://127.0.0.1:1"}, []string{"127.0.0.1:1", "is it running"}},
+		"Redis not there":   {[]string{"replay", "-redis", "redis://127.0.0.1:1"}, []string{"127.0.0.1:1", "is Redis running"}},
 		"two files":         {[]string{"replay", "a", "b"}, []string{"one FILE"}},
 		"no such file":      {[]string{"replay", "does-not-exist.log"}, []string{"does-not-exist.log"}},
 		"plan of a file":    {[]string{"plan", "access.log"}, []string{"flags only", "access.log"}},
@@ -272,7 +272,7 @@ func TestMistakesOnTheCommandLine(t *testing.T) {
 		"demo too fast":     {[]string{"demo", "-speed", "1001"}, []string{"-speed 1001", "between 1 and 1000"}},
 		"demo of days":      {[]string{"demo", "-limit", "10/day@UTC"}, []string{"10/day@UTC", "20/10s"}},
 		"demo nowhere":      {[]string{"demo", "-addr", "127.0.0.1:99999"}, []string{"-addr", "99999"}},
-		"demo of no Redis":  {[]string{"demo", "-addr", "127.0.0.1:0", "-redis", "redis://127.0.0.1:1"}, []string{"127.0.0.1:1", "is it running"}},
+		"demo of no Redis":  {[]string{"demo", "-addr", "127.0.0.1:0", "-redis", "redis://127.0.0.1:1"}, []string{"127.0.0.1:1", "is Redis running"}},
 		"demo of two files": {[]string{"demo", "a", "b"}, []string{"one FILE"}},
 		"nothing to replay": {[]string{"replay", "-"}, []string{"standard input", "no request"}},
 	} {
