@@ -44,6 +44,7 @@ type Server struct {
 	grpc      *grpc.Server
 	greeting  *handshakes // of connections that are still in their gRPC handshake
 	http      []*http.Server
+	leaving   leaving                 // of the clients over HTTP
 	listeners map[string]net.Listener // by name, see Addr
 
 	loading sync.Mutex    // guards what follows
@@ -263,6 +264,7 @@ func (s *Server) serveHTTP(what, address string, handler http.Handler) error {
 	s.listeners[what] = listener
 	s.log.Warn("listening", "for", what, "at", listener.Addr().String())
 	server := newHTTPServer(handler)
+	s.leaving.of(server)
 	if what == "debug" {
 		server.RegisterOnShutdown(s.page.Close)
 	}
@@ -296,6 +298,11 @@ func (s *Server) Close() {
 			s.health.set("ending", false)
 		}
 		s.stop()
+		left := make(chan struct{})
+		go func() {
+			defer close(left)
+			s.leaving.end()
+		}()
 		if s.grpc != nil {
 			if s.greeting != nil {
 				s.greeting.end()
@@ -306,6 +313,7 @@ func (s *Server) Close() {
 			told.Stop()
 			late.Stop()
 		}
+		<-left
 		// Up to this point /healthcheck has answered that the service is not healthy. Requests over HTTP get the rest
 		// of the time, which is at least one second.
 		var serving sync.WaitGroup
