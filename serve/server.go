@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"os"
 	"sync"
+	"syscall"
 	"time"
 
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
@@ -243,11 +244,14 @@ func removeStaleSocket(path string) {
 	if info, err := os.Stat(path); err != nil || info.Mode()&os.ModeSocket == 0 {
 		return
 	}
-	if connection, err := net.Dial("unix", path); err == nil {
+	connection, err := net.Dial("unix", path)
+	if err == nil {
 		_ = connection.Close()
-		return
 	}
-	_ = os.Remove(path)
+	// Any other error may come from a process that listens: its queue may be full, or this user may not connect.
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		_ = os.Remove(path)
+	}
 }
 
 // addressVariables names the variables that set the address of each HTTP server.
