@@ -36,6 +36,9 @@ var (
 	// once, so waiting would not help.
 	ErrCostExceedsLimit = errors.New("tierlimit: cost exceeds what the limit can ever grant")
 
+	// ErrNilContext: the context is nil. Where there is none, pass context.Background().
+	ErrNilContext = errors.New("tierlimit: the context is nil")
+
 	// ErrInvalidRefund: the refund is larger than what is left of the charge.
 	ErrInvalidRefund = errors.New("tierlimit: invalid refund")
 

@@ -51,7 +51,11 @@ func (l *Limiter) AllowAll(ctx context.Context, requests ...Request) ([]limit.De
 // decideTogether implements AllowAll if grants is nil. Otherwise it implements TakeAll, and stores the
 // grants in grants.
 func (l *Limiter) decideTogether(ctx context.Context, requests []Request, grants Grants) ([]limit.Decision, error) {
-	if err := l.checkRules(requests); err != nil {
+	err := l.checkRules(requests)
+	if err == nil && ctx == nil {
+		err = limit.ErrNilContext
+	}
+	if err != nil {
 		l.countMistake(requests, err)
 		return nil, err
 	}

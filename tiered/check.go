@@ -21,6 +21,8 @@ func (r *Rule) checkCall(ctx context.Context, key string, cost int64) error {
 	switch {
 	case r.limiter.closed.Load():
 		return limit.ErrClosed
+	case ctx == nil:
+		return limit.ErrNilContext
 	case key == "":
 		return fmt.Errorf("%w: the key for rule %q is empty", limit.ErrInvalidKey, r.name)
 	case len(key) > limit.MaxKey:

@@ -87,7 +87,7 @@ func (f *failures) of(err error) *atomic.Uint64 {
 	case is(context.Canceled), is(context.DeadlineExceeded):
 		return &f.cancelled
 	case is(limit.ErrInvalidKey), is(limit.ErrInvalidCost), is(limit.ErrCostExceedsLimit), is(limit.ErrInvalidRule),
-		is(limit.ErrInvalidHold), is(limit.ErrNotForLimit):
+		is(limit.ErrInvalidHold), is(limit.ErrNotForLimit), is(limit.ErrNilContext):
 		return &f.invalid
 	case is(limit.ErrClosed):
 		return &f.closed

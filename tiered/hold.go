@@ -191,15 +191,18 @@ func (h *Hold) Units() int64 { return h.units }
 //
 // A hold can be settled up to ten minutes after its end. If its units were given back before (see
 // [GiveBack]), all units that were used are charged now. Errors wrap [limit.ErrHoldEnded] if the hold
-// was settled or cancelled before, [limit.ErrInvalidCost] if units is out of range, or
-// [limit.ErrClosed]; the hold is then unchanged.
+// was settled or cancelled before, [limit.ErrInvalidCost] if units is out of range,
+// [limit.ErrNilContext], or [limit.ErrClosed]; the hold is then unchanged.
 func (h *Hold) Settle(ctx context.Context, units int64) error {
 	l := h.rule.limiter
 	if err := checkUsed(units); err != nil {
 		return err
 	}
-	if l.closed.Load() {
+	switch {
+	case l.closed.Load():
 		return limit.ErrClosed
+	case ctx == nil:
+		return limit.ErrNilContext
 	}
 	if h.ended.Swap(true) {
 		if h.units == 0 {
@@ -238,7 +241,7 @@ func (h *Hold) Cancel(ctx context.Context) error {
 // charges nothing, and does not change the time when the units leave the window.
 //
 // Errors wrap [limit.ErrHoldEnded] if the hold was settled or cancelled, or has ended and was given back;
-// [limit.ErrInvalidHold]; or [limit.ErrClosed]. Other errors are ctx's own, or say why Redis did not
+// [limit.ErrInvalidHold]; [limit.ErrNilContext]; or [limit.ErrClosed]. Other errors are ctx's own, or say why Redis did not
 // answer. After such an error, the hold may or may not have been prolonged.
 func (h *Hold) Extend(ctx context.Context, life time.Duration) error {
 	r, l := h.rule, h.rule.limiter
@@ -249,6 +252,8 @@ func (h *Hold) Extend(ctx context.Context, life time.Duration) error {
 	switch {
 	case l.closed.Load():
 		return limit.ErrClosed
+	case ctx == nil:
+		return limit.ErrNilContext
 	case h.units == 0: // a hold of a dry run
 		return nil
 	case h.ended.Load():

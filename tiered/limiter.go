@@ -248,8 +248,11 @@ func (l *Limiter) Degraded() bool { return l.State() == Outage }
 // closed limiter ChargeRest does nothing. If the limiter is closed while ChargeRest waits, it returns
 // [limit.ErrClosed].
 func (l *Limiter) ChargeRest(ctx context.Context) error {
-	if l.closed.Load() {
+	switch {
+	case l.closed.Load():
 		return nil
+	case ctx == nil:
+		return limit.ErrNilContext
 	}
 	if err := l.shards.Await(ctx, l.holds.areWaiting); err != nil { // settlements may themselves have to be charged
 		return err

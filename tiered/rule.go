@@ -202,7 +202,7 @@ func (r *Rule) Allow(ctx context.Context, key string) (d limit.Decision, err err
 // a shorter [Deadline].) If Redis was already asked, it may have charged the cost.
 //
 // AllowN returns ctx's error, or an error that wraps [limit.ErrClosed] or, at once and without a trip,
-// [limit.ErrInvalidKey], [limit.ErrInvalidCost] or [limit.ErrCostExceedsLimit].
+// [limit.ErrInvalidKey], [limit.ErrInvalidCost], [limit.ErrCostExceedsLimit] or [limit.ErrNilContext].
 func (r *Rule) AllowN(ctx context.Context, key string, cost int64) (d limit.Decision, err error) {
 	err = r.decide(ctx, &d, key, cost, lua.Take)
 	return d, err
