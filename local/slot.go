@@ -47,7 +47,7 @@ func (s *Slot[O]) Release(now, until int64, send bool) (h *Held[O], units int64,
 		return h, 0, false
 	}
 	h.remove(s)
-	if !send || h.doubt || h.kept.Load() || until >= h.till.Load() {
+	if !send || h.doubt || until >= h.till.Load() {
 		h.doubts(now)
 		return h, s.units, false
 	}

@@ -57,7 +57,7 @@ type Held[O any] struct {
 	outage            uint32 // the outage for which share was fixed
 	inFlight          int    // entries in flight that change the record in Redis
 	lastEnded         int64  // when the last of those entries ended
-	changes           uint64 // number of changes by such entries and releases
+	changes           uint64 // number of such entries that have ended, and of changes without an entry
 	doubt             bool
 	statementInFlight bool          // a statement of the units held is in flight
 	since             int64         // the earliest time for such a statement
@@ -100,7 +100,6 @@ func (t *Slots[O]) Enter(key HeldKey, owner O, ttl time.Duration) (h *Held[O], w
 	}
 	h.ownedBy(owner, ttl)
 	h.inFlight++
-	h.changes++
 	return h, nil
 }
 
@@ -157,7 +156,6 @@ func (h *Held[O]) Granted(now, till, free, units int64, slots ...*Slot[O]) {
 	defer h.table.mu.Unlock()
 	h.entryEnded(now)
 	h.free = free
-	h.lapse(now)
 	if now >= till {
 		// The answer arrives too late. By now, Redis may have a new record, which a later answer has
 		// reported, and which does not include these units.
@@ -218,9 +216,6 @@ func (h *Held[O]) end(now int64, all bool) (ended uint64) {
 			h.remove(s)
 			ended++
 		}
-	}
-	if all {
-		h.kept.Store(false)
 	}
 	h.doubts(now) // Redis may still have them
 	return ended

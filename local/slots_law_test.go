@@ -121,7 +121,7 @@ func (f *slotFleet) giveUp(m *message) {
 	switch {
 	case m.from.dead:
 	case m.statement != nil:
-		m.statement.Failed(f.now, since)
+		m.statement.Failed(since)
 	default:
 		m.held.Unknown(f.now, since)
 	}

@@ -296,7 +296,7 @@ func TestLaw13OnlyWhatWasNotRenewedIsRenewedAgain(t *testing.T) {
 	now := slotsNow + int64(fleetTTL)/3
 	for _, s := range table.Statements(now, RenewAll, everyKey) {
 		if s.Held == other {
-			s.Failed(now, now)
+			s.Failed(now)
 		} else {
 			s.Answered(now, now+int64(fleetTTL), now, 1, 1)
 		}
@@ -602,7 +602,7 @@ func TestNextOfSlots(t *testing.T) {
 	all := table.Statements(slotsNow+1, RenewNone, everyKey)
 	next("Redis is being told", till)
 	if len(all) == 1 {
-		all[0].Failed(slotsNow+2, slotsNow+3)
+		all[0].Failed(slotsNow + 3)
 	}
 	next("and has not been", slotsNow+3)
 }
@@ -806,7 +806,7 @@ func TestLaw13KeysInDoubtAreKnownForLongEnough(t *testing.T) {
 		"a failed statement": func(table *Slots[string], slot *Slot[string]) {
 			slot.Release(slotsNow, slotsNow+1, false)
 			statement := table.Statements(slotsNow, RenewNone, everyKey)
-			statement[0].Failed(slotsNow, later)
+			statement[0].Failed(later)
 		},
 	} {
 		table := NewSlots[string](func() {})

@@ -119,7 +119,6 @@ func (s *Statement[O]) Answered(now, till, until, known, free int64) (surplus in
 	case surplus > 0 && until < till: // see Release
 		h.inFlight++
 	default:
-		h.clean(now)
 		return 0
 	}
 	h.doubt = false
@@ -130,7 +129,7 @@ func (s *Statement[O]) Answered(now, till, until, known, free int64) (surplus in
 
 // Failed records that Redis may not have received the statement. The next statement must not be sent
 // before since.
-func (s *Statement[O]) Failed(now, since int64) {
+func (s *Statement[O]) Failed(since int64) {
 	h := s.Held
 	h.table.mu.Lock()
 	defer h.table.mu.Unlock()
@@ -138,7 +137,6 @@ func (s *Statement[O]) Failed(now, since int64) {
 	if s.Absolute {
 		h.statementInFlight = false
 		h.since = max(h.since, since)
-		h.clean(now)
 	}
 }
 

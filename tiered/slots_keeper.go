@@ -216,7 +216,7 @@ func (l *Limiter) sendStatementBatch(shard *outage.Shard, statements []local.Sta
 		s := &statements[i]
 		if err := cmp.Or(err, replies[i].Err); err != nil {
 			failed = err
-			s.Failed(now, l.unsettledAfter(now, within))
+			s.Failed(l.unsettledAfter(now, within))
 			continue
 		}
 		if units := s.Answered(now, l.slotsTill(sent, s.TTL), l.unsettledAfter(now, soon), replies[i].Granted, replies[i].Remaining); units > 0 {
