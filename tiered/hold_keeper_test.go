@@ -24,3 +24,21 @@ func TestSettlementsAreSentAfterTheLastMomentOfTheirHold(t *testing.T) {
 	}
 	k.waiting = nil
 }
+
+// Law 12: Close makes also settlements that must not be sent yet when it is called. It waits for the last of them.
+func TestLaw12CloseAwaitsTheLastMomentOfHolds(t *testing.T) {
+	redistest.InBubble(t, func(t *testing.T, bubble *redistest.Bubble) {
+		l := newLimiterOn(t, bubble.Client(t), redistest.Prefix())
+		r := newRule(t, l, "r", limit.PerHour(10))
+		last, first := mustHold(t, r, "k", 1, time.Hour), mustHold(t, r, "k", 2, time.Hour)
+		last.settledFrom, first.settledFrom = l.now()+int64(time.Second), l.now()+int64(10*time.Millisecond)
+		l.settle(t.Context(), settlement{Hold: last, sent: true})
+		l.settle(t.Context(), settlement{Hold: first, sent: true})
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+		if c := l.Stats().Holds; c.Settled != 2 || c.Lost != 0 || c.Unsettled != 0 {
+			t.Errorf("%+v", c)
+		}
+	})
+}

@@ -117,7 +117,7 @@ func (r *routes) successors(m *remote.Masters) []*Shard {
 	successors := make([]*Shard, len(m.Addrs))
 	for i, addr := range m.Addrs {
 		for _, s := range r.shards {
-			if w := s.location.Load(); w.slots > 0 && w.addr == addr && !slices.Contains(successors, s) {
+			if s.location.Load().addr == addr {
 				successors[i] = s
 			}
 		}

@@ -82,6 +82,17 @@ func TestShardsFollowTheirSlots(t *testing.T) {
 	}
 }
 
+// The first shard is used again like all others, once its master has lost all of its slots.
+func TestTheFirstShardIsUsedAgain(t *testing.T) {
+	l := newShards(t, 0)
+	l.reroute(mastersOf(map[string][]int{"a": ranges(0, 16)}))
+	l.reroute(mastersOf(map[string][]int{"a": ranges(0, 8), "b": ranges(8, 16)}))
+	l.reroute(mastersOf(map[string][]int{"b": ranges(0, 16)}))
+	if added := l.reroute(mastersOf(map[string][]int{"b": ranges(0, 8), "c": ranges(8, 16)})); added != nil || l.ofSlot(8) != l.first {
+		t.Errorf("%d shards were added, and the new master has shard %d", len(added), l.ofSlot(8).Index())
+	}
+}
+
 // Law 7: there are at most maxShards shards, however often masters come and go, and however many there are.
 func TestLaw7ShardsAreBounded(t *testing.T) {
 	l := newShards(t, 0)
@@ -109,6 +120,9 @@ func TestLaw11SlotsThatMoveTakeTheirOutageAlong(t *testing.T) {
 	a, b := l.ofSlot(0), l.ofSlot(8)
 	if a.State() != Outage || b.State() != Outage {
 		t.Fatalf("shards of a Cluster that is lost are %v and %v", a.State(), b.State())
+	}
+	if _, reason := b.LastFailure(); !errors.Is(reason, errInherited) {
+		t.Errorf("the reason is %v", reason)
 	}
 	if a.incident.Load().number == b.incident.Load().number {
 		t.Error("two shards have an incident of the same number: shares fixed in one would hold in the other")
@@ -272,8 +286,12 @@ func TestTheSlotOfTheFleetIsItsMasters(t *testing.T) {
 		m.BySlot[slot] = 1
 		l.reroute(m)
 		r := l.routes.Load()
-		if _, fleet := r.shards[r.bySlot[slot]].Location(); fleet != slot {
-			t.Errorf("the fleet's key of the master of slot %d is in slot %d", slot, fleet)
+		s := r.shards[r.bySlot[slot]]
+		if _, fleet := s.Location(); fleet != slot || l.masters[s.index].moved != 1 {
+			t.Errorf("the fleet's key of the master of slot %d is in slot %d, and was moved %d times", slot, fleet, l.masters[s.index].moved)
+		}
+		if len(l.InUse()) != 2 {
+			t.Errorf("%d shards are in use, want both", len(l.InUse()))
 		}
 	}
 }
@@ -404,10 +422,10 @@ func TestSlotsAreLookedAtAfterASign(t *testing.T) {
 			}
 		}
 		after(askEvery-lookEvery/2, 0, 0)
-		after(2*lookEvery, 1, 1)
+		after(3*lookEvery, 1, 1)
 		sign.Store(true)
 		after(lookEvery, 2, 1)
-		after(2*lookEvery, 4, 1)
+		after(lookEvery, 3, 1)
 		after(askEvery, 1+looks, 2) // the Cluster was asked during the looks that the sign has caused
 		stop()
 		following.Wait()

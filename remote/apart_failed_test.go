@@ -1,0 +1,112 @@
+package remote
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tierlimit/tierlimit/internal/redistest"
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/lua"
+)
+
+// answersWith is a hook of a client that answers all commands with an error, if there is one.
+type answersWith struct {
+	redis.Hook
+	err error
+}
+
+func (a *answersWith) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (a *answersWith) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+func (a *answersWith) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if a.err == nil {
+			return next(ctx, cmd)
+		}
+		cmd.SetErr(a.err)
+		return a.err
+	}
+}
+
+// A trip apart is reported only if Redis fails. A node that has other slots has answered, and while the breaker is
+// open there is nothing to report. That a trip apart is answered does not show that decisions are.
+func TestWhichTripsApartAreReported(t *testing.T) {
+	redistest.InBubble(t, func(t *testing.T, bubble *redistest.Bubble) {
+		failed, open := serverSays("LOADING Redis is loading the dataset in memory"), errors.New("open")
+		for _, test := range []struct {
+			what     string
+			says     error
+			begins   error
+			reported bool
+		}{
+			{"an answer", nil, nil, false},
+			{"a failure", failed, nil, true},
+			{"a failure, while the breaker is open", failed, open, false},
+			{"slots that are moving", serverSays("TRYAGAIN Multiple keys request during rehashing of slot"), nil, false},
+			{"slots without a master", serverSays("CLUSTERDOWN Hash slot not served"), nil, false},
+		} {
+			client, answers := bubble.Client(t), &answersWith{err: test.says}
+			client.AddHook(answers)
+			begun, ended, entries, took := 0, []error(nil), 0, time.Duration(-1)
+			b := NewBatcher(NewScript(client), Options{Deadline: time.Second, MaxBatch: 128, MaxWork: 100_000, InFlight: 1, Queue: 10}, Hooks{
+				Begin: func() (func(error), error) {
+					begun++
+					return func(err error) { ended = append(ended, err) }, test.begins
+				},
+				Trip: func(n int, of time.Duration, _ error) { entries, took = n, of },
+			})
+			rule := newRule(t, limit.PerHour(10), limit.GCRA())
+			_, _ = b.DecideApart([]Entry{
+				{Key: "k", Rule: rule, Operation: lua.Take, Cost: 1}, {Key: "l", Rule: rule, Operation: lua.Take, Cost: 1},
+			}, time.Second)
+			if test.reported != (entries == 2 && took >= 0 && took <= time.Second && len(ended) == 1 && errors.Is(ended[0], failed)) {
+				t.Errorf("%s is reported: begun %d times, ended with %v, %d entries in %v", test.what, begun, ended, entries, took)
+			}
+			if !test.reported && (entries != 0 || len(ended) != 0 || begun != 0 && test.begins == nil) {
+				t.Errorf("%s is reported: begun %d times, ended with %v, %d entries in %v", test.what, begun, ended, entries, took)
+			}
+			b.apartFailed(2, (10 * time.Second).Microseconds(), time.Second, ErrNoAnswer)
+			if wanted := map[bool]int{true: 1}[test.reported]; len(ended) != wanted {
+				t.Errorf("%s: a time-out that this process notices late is reported", test.what)
+			}
+			b.Close()
+		}
+	})
+}
+
+// sends is a hook of a client that sends each command only after a pause, whatever time the command has.
+type sends struct {
+	answersWith
+	after time.Duration
+}
+
+func (s *sends) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		time.Sleep(s.after)
+		return next(context.WithoutCancel(ctx), cmd)
+	}
+}
+
+// Law 4: if Redis answers that an entry of a trip apart came too late, the entry has an error, and nothing is charged.
+func TestLaw4ALateEntryOfATripApartHasAnError(t *testing.T) {
+	redistest.InBubble(t, func(t *testing.T, bubble *redistest.Bubble) {
+		client, delay := bubble.Client(t), new(sends)
+		client.AddHook(delay)
+		b, _ := newBatcher(t, client)
+		entries := []Entry{{Key: "k", Rule: newRule(t, limit.PerHour(10), limit.GCRA()), Operation: lua.Take, Cost: 1}}
+		for i, want := range []error{nil, errLate, nil} {
+			delay.after = []time.Duration{0, 2 * time.Second, 0}[i]
+			replies, err := b.DecideApart(entries, time.Second)
+			if err != nil || !errors.Is(replies[0].Err, want) || want == nil && replies[0].Remaining != int64(9-i/2) {
+				t.Errorf("after %v: %+v, %v; want the error %v", delay.after, replies, err, want)
+			}
+		}
+	})
+}
