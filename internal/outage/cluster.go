@@ -21,7 +21,7 @@ type routes struct {
 
 // location is a shard's place in a Cluster.
 type location struct {
-	addr  string // address of the shard's master; "" without a Cluster
+	addr  string // address of the shard's master; "" without a Cluster or slots
 	slots int    // number of the master's slots; 0: not in use
 	fleet uint16 // the slot of the fleet's key
 }

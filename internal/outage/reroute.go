@@ -189,7 +189,7 @@ func (l *Shards) place(r *routes, places []location) {
 	heard, _ := l.fleetSizes()
 	for i, s := range r.shards {
 		was, is := s.location.Load(), places[i]
-		if is.slots > 0 && (was.slots == 0 || was.addr == "" || was.fleet != is.fleet) {
+		if is.slots > 0 && (was.addr == "" || was.fleet != is.fleet) {
 			s.fleet.MoveTo(is.fleet, heard)
 		}
 		s.location.Store(&is)

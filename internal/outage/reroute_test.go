@@ -87,7 +87,11 @@ func TestTheFirstShardIsUsedAgain(t *testing.T) {
 	l := newShards(t, 0)
 	l.reroute(mastersOf(map[string][]int{"a": ranges(0, 16)}))
 	l.reroute(mastersOf(map[string][]int{"a": ranges(0, 8), "b": ranges(8, 16)}))
+	moved := l.masters[l.first.index].moved
 	l.reroute(mastersOf(map[string][]int{"b": ranges(0, 16)}))
+	if now := l.masters[l.first.index].moved; now != moved {
+		t.Errorf("without slots its membership was moved %d times", now-moved)
+	}
 	if added := l.reroute(mastersOf(map[string][]int{"b": ranges(0, 8), "c": ranges(8, 16)})); added != nil || l.ofSlot(8) != l.first {
 		t.Errorf("%d shards were added, and the new master has shard %d", len(added), l.ofSlot(8).Index())
 	}
