@@ -285,3 +285,37 @@ func TestLaw7WhoWaitsForVeryMuchIsAskedForAlone(t *testing.T) {
 		askAgain()
 	})
 }
+
+// Callers are asked for one by one if a lease may serve them without a trip, or if their denials count.
+func TestWhoWaitsIsNotAlwaysAskedForTogether(t *testing.T) {
+	for name, options := range map[string][]RuleOption{
+		"lease":       {Lease(50)},
+		"CountDenied": {CountDenied(), Use(limit.FixedWindow()), DenialLife(0)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			redistest.InBubble(t, func(t *testing.T, bubble *redistest.Bubble) {
+				l, way := newAskedForSeveral(t, bubble, redistest.Prefix())
+				r := newRule(t, l, "r", limit.PerMinute(100), options...)
+				for mustAllow(t, r, "k", 1).Allowed {
+				}
+				way.next(func() error {
+					t.Error("Redis is asked for several callers at once")
+					return nil
+				})
+				var all sync.WaitGroup
+				for range 3 {
+					all.Go(func() {
+						if _, err := r.Wait(t.Context(), "k", 1); err != nil {
+							t.Error(err)
+						}
+					})
+				}
+				synctest.Wait()
+				if err := r.Reset(t.Context(), "k"); err != nil {
+					t.Error(err)
+				}
+				all.Wait()
+			})
+		})
+	}
+}
