@@ -32,7 +32,7 @@ func (h *breaking) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 }
 
 // Laws 12 and 13: if a hook of the client panics in the goroutine of a caller, and the program recovers, as net/http
-// does, other callers for the same key are served, slots are renewed, and Close gives all slots back.
+// does, other callers for the same key are served, slots are renewed, holds are settled, and Close gives all slots back.
 func TestLaws12And13CallsThatPanic(t *testing.T) {
 	server := redistest.Start(t)
 	hook := &breaking{}
@@ -76,6 +76,15 @@ func TestLaws12And13CallsThatPanic(t *testing.T) {
 	breaks(func() { s.Release() })
 	breaks(func() {
 		_, _, _ = l.TakeAll(within(), Request{Rule: slots, Key: "all", Cost: 1}, Request{Rule: rate, Key: "all", Cost: 1})
+	})
+	hold, _, err := rate.Hold(within(), "held", 10, time.Minute)
+	if err != nil || hold == nil {
+		t.Fatal(err)
+	}
+	breaks(func() { _ = hold.Settle(within(), 4) })
+	redistest.Eventually(t, "the hold is settled nevertheless", func() bool {
+		d, err := rate.Peek(within(), "held", 1)
+		return err == nil && d.Remaining == 996
 	})
 	for _, key := range []string{"wait", "k", "all"} {
 		redistest.Eventually(t, "all slots are free again", func() bool {

@@ -37,11 +37,19 @@ func (l *Limiter) settle(ctx context.Context, s settlement) {
 		l.shardOf(&s.key).Used(&q, s.used-s.units, false)
 		s.used = s.units
 	}
-	if s.settledFrom <= l.now() && l.send(ctx, &s) {
-		return
+	made, panicked := false, false
+	defer func() { // a hook of the client may panic, and the program may recover
+		if !made {
+			s.sent = s.sent || panicked
+			l.record(&s)
+			l.holds.put(l, s)
+		}
+	}()
+	if s.settledFrom <= l.now() {
+		panicked = true
+		made = l.send(ctx, &s)
+		panicked = false
 	}
-	l.record(&s)
-	l.holds.put(l, s)
 }
 
 // record corrects this instance's ledger to the units that were used.
