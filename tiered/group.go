@@ -238,6 +238,9 @@ func awaitUntil(all *sync.WaitGroup, within time.Duration) {
 func (g *group) holdBack(i int) {
 	d := &g.decisions[i]
 	d.Allowed, d.HeldBack, d.Granted, d.ChargedAt, d.Remaining = false, true, 0, 0, d.Remaining+g.questions[i].cost
+	if r := g.questions[i].rule; r.slotTTL != 0 {
+		d.Remaining = min(d.Remaining, r.limit.Quota()) // under Allow, the whole quota remains after each grant without Redis
+	}
 }
 
 func entriesOf(questions []question) []remote.Entry {

@@ -338,3 +338,22 @@ func TestLaw11TakeAllWithoutRedis(t *testing.T) {
 			streams.Tier == limit.TierRedis && streams.Remaining == 2 && l.Stats().Holds.Unsettled == 0
 	})
 }
+
+// TestHeldBackSlotsUnderAllow checks that slots which the policy Allow has granted, and which are given back because
+// another limit denies, do not raise Remaining above the limit.
+func TestHeldBackSlotsUnderAllow(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	l := newLimiterOn(t, server.Client(t), redistest.Prefix(), Deadline(2*time.Second))
+	streams := newRule(t, l, "streams", limit.Concurrent(6), OnOutage(Allow))
+	strict := newRule(t, l, "strict", limit.Concurrent(4), OnOutage(Deny))
+	server.Kill()
+	redistest.Eventually(t, "the outage is noticed", func() bool {
+		_, _, err := strict.Acquire(context.Background(), "other", 1)
+		return err == nil && l.State() == Outage
+	})
+	none, ds, err := l.TakeAll(context.Background(), Request{Rule: streams, Key: "k", Cost: 2}, Request{Rule: strict, Key: "k", Cost: 1})
+	if err != nil || none != nil || !ds[0].HeldBack || ds[0].Remaining != 6 {
+		t.Errorf("of policy Allow: %+v, %v", ds, err)
+	}
+}
