@@ -285,6 +285,9 @@ var errStillInClient = errors.New("tierlimit: the limiter is closed, but the Red
 // that goroutines are still inside the client. The latter can happen if Redis hangs and the client does
 // not keep the deadlines of contexts. Such clients are those of an unknown type, those with time-outs of
 // -2, those with hooks or an OnConnect that block, and Cluster clients that follow a redirection.
+//
+// While a server is lost, go-redis has a goroutine of its own that tries to connect once a second. If
+// [Open] made the client, that goroutine ends within a second and the client's DialTimeout after Close.
 func (l *Limiter) Close() error {
 	if l.closed.Swap(true) {
 		return nil
