@@ -21,7 +21,7 @@ import (
 func mustAcquire(t testing.TB, r *Rule, key string, units int64) *Slot {
 	t.Helper()
 	slot, d, err := r.Acquire(context.Background(), key, units)
-	if err != nil || slot == nil || !d.Allowed || d.Granted != units || !slot.Held() {
+	if err != nil || slot == nil || !d.Allowed || d.Granted != units || d.ChargedAt != 0 || !slot.Held() {
 		t.Fatalf("slot %v, %+v, %v", slot, d, err)
 	}
 	return slot

@@ -115,7 +115,7 @@ func TestLaw9TakeAll(t *testing.T) {
 						t.Fatalf("%+v, %+v, %v", g, ds, err)
 					}
 					for i, d := range ds {
-						if d.Allowed || d.Granted != 0 || d.HeldBack == (i == by) {
+						if d.Allowed || d.Granted != 0 || d.HeldBack == (i == by) || d.HeldBack == (d.RetryAfter > 0) {
 							t.Errorf("request %d, denied by %d: %+v", i, by, d)
 						}
 					}
