@@ -101,10 +101,10 @@ func (r *report) header() string {
 // footer explains the columns, and lists why cells are unsound.
 func (r *report) footer() string {
 	var b strings.Builder
-	b.WriteString("× = divided by the reference, the line with 1.00: more is better of decisions/s,\n" +
-		"less is better of all else. CPU in µs, calls, allocs and bytes per decision; the\n" +
-		"latency of a pipeline is that of the whole. A floor does less than a limiter of a\n" +
-		"fleet must. ! is a line that did not measure what it was to measure:\n")
+	b.WriteString("× = divided by the reference (the line with 1.00) in the same round, the median:\n" +
+		"more is better of decisions/s, less of all else. CPU in µs, calls, allocs and bytes\n" +
+		"per decision; the latency of a pipeline is that of the whole. A floor does less than\n" +
+		"a limiter of a fleet must. Lines with ! did not measure what they should have:\n")
 	for i := range r.Cells {
 		if c := &r.Cells[i]; !c.sound() {
 			fmt.Fprintf(&b, "! %s, %s, %s: %s\n", c.group, c.size.words(), c.subject, c.flaws())
