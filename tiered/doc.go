@@ -1,10 +1,10 @@
 // Package tiered is the main package of tierlimit: it enforces request limits over a whole fleet of
 // processes.
 //
-// A [Limiter] connects three tiers. In process, remembered denials answer requests that are clearly over
-// the limit, without a network trip. Redis decides everything else, atomically and on its own clock. When
-// Redis cannot be reached, a circuit breaker hands decisions to an approximation, until Redis is back.
-// The approximation uses this process's own record and the size of the fleet.
+// A [Limiter] decides in three tiers. In the process, remembered denials answer requests for keys that are
+// known to be over their limit, without a trip to Redis. Redis decides all other requests, atomically and on
+// its own clock. While Redis cannot be reached, each rule's outage policy decides: by default an approximation,
+// which is computed from this process's own record of its grants and the size of the fleet.
 //
 //	limiter, err := tiered.New(rdb)
 //	search, err := limiter.Rule("search", limit.PerMinute(60))

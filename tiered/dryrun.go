@@ -14,16 +14,17 @@ import (
 
 // DryRun lets the rule decide and charge as usual, but never deny, to show what a limit would do before
 // it is enforced. This is also called shadow mode ([Shadow] is something different: it compares
-// algorithms). Every decision that the rule is asked for is Allowed, and its fields DryRun and WouldDeny say
-// what it would have been; see [limit.Decision]. Metrics count the outcomes would_allow and would_deny
-// instead of allowed and denied. Calls that decide return no errors because of the rule: errors are only
-// counted, and the request is allowed without a charge. Calls that decide nothing do return errors, for
-// example [Rule.Refund], [Rule.Reset], [Rule.ChargeUsed] and [Hold.Extend].
+// algorithms). Every decision of the rule is Allowed, and its fields DryRun and WouldDeny say what it would
+// have been; see [limit.Decision]. Metrics count the outcomes would_allow and would_deny instead of allowed
+// and denied. If a call that decides, such as [Rule.Allow], fails, the error is only counted, and the request
+// is allowed without a charge. Calls that decide nothing do return errors, for example [Rule.Refund],
+// [Rule.Reset], [Rule.ChargeUsed] and [Hold.Extend].
 //
 // In [Limiter.AllowAll] and [Limiter.TakeAll] the other rules are charged all or none, as if the rule on
-// a dry run were not there. If they grant, the rule on a dry run is asked after them, within the same
-// deadline, and charged by itself if the cost fits. If they deny, it is not asked, because the request
-// does not happen: its decision is HeldBack, and not counted. It does not count toward [MaxTogether] there.
+// a dry run were not there. If the other rules grant the request, the rule on a dry run is asked after them,
+// within the same deadline, and charged by itself if the cost fits. If they deny the request, the rule on a dry
+// run is not asked, because the request does not happen: its decision is HeldBack, and not counted. A request of
+// such a rule does not count toward [MaxTogether].
 //
 // Instances of a fleet may differ in this option; all of them charge the same counts.
 func DryRun() RuleOption {

@@ -114,8 +114,8 @@ func FleetSize(instances int) Option {
 // that start while Redis cannot be reached assume that size, or the [FleetSize] option if that is larger.
 // Every instance writes the file, at most once an hour unless the fleet has grown. The file may be on a
 // volume that instances share, or on a disk that outlives the process. Limiters of different fleets need
-// different files. The folder must exist. A file with any other content is not replaced. If the file
-// cannot be read or written, the limiter logs that, and works without it.
+// different files. The folder must exist. If the file has content that is not a fleet's size, the limiter
+// does not overwrite it. If the file cannot be read or written, the limiter logs that, and works without it.
 func FleetFile(path string) Option {
 	return option.Set(func(c *config) { c.fleetFile = path }, path != "", "the path of the FleetFile is empty")
 }

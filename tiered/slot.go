@@ -96,8 +96,8 @@ func (s *Slot) Held() bool {
 }
 
 // Lost returns a channel that is closed when the slot is lost or released. It may be closed some
-// milliseconds after Held has become false, and a tenth of a second if the process holds slots of tens of
-// thousands of keys.
+// milliseconds after Held has become false, or up to a tenth of a second after that if the process holds
+// slots of tens of thousands of keys.
 func (s *Slot) Lost() <-chan struct{} {
 	switch {
 	case s == nil:

@@ -31,10 +31,9 @@ type Stats struct {
 	Shards []ShardStats
 
 	// Rules is sorted by name. All rules of one name are counted together; see [Rule.WithLimit]. A name is left
-	// out once no rule of it is in force, and the program uses none: some time after the garbage collector has
-	// found that. If a rule of the name is made again, its counters start from 0. If several readers call Stats,
-	// the call that leaves the name out may be another reader's. Then a reader sees smaller counters than before,
-	// without having missed the name.
+	// out when no rule of it is in force any more, some time after the garbage collector has found that the program
+	// uses none. If a rule of the name is made again, its counters start from 0. A reader may see such smaller counters without having
+	// seen a result that lacks the name, if that result went to another reader.
 	Rules []RuleStats
 	// Sources has the files, or other sources, that rules were loaded from, sorted by name; see
 	// [Limiter.SourceLoaded]. It is nil if there are none.

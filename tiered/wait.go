@@ -18,9 +18,9 @@ import (
 // RetryAfter is then the earliest time at which it can be granted. If this process remembers the denial
 // of a smaller cost, Wait uses that denial's RetryAfter, and asks Redis for the larger cost only after
 // that time. Under [Unsettled] with [GiveBack], held units may come back at any time: Wait then asks
-// Redis every second, and waits until ctx's deadline. Otherwise, units that another process gives back, as
-// by [Rule.Refund] or [Hold.Settle], are noticed only when the time is over that Redis's last answer stated,
-// or when another caller joins the queue more than a second after that answer.
+// Redis every second, and waits until ctx's deadline. In all other cases Wait asks Redis again when the wait
+// that Redis's last answer stated is over, or when another caller joins the queue more than a second after that
+// answer. Only then does it notice units that another process gave back, as by [Rule.Refund] or [Hold.Settle].
 //
 // Callers in one process that wait for the same key, limit and outage policy of a rule form one queue,
 // which is served in order. The first caller also asks for those behind it, so Redis is asked once for
