@@ -16,9 +16,9 @@ var (
 	// represent the limit it was asked to enforce.
 	ErrInvalidAlgorithm = errors.New("tierlimit: invalid algorithm")
 
-	// ErrInvalidRule: a rule's name cannot be used, or names a rule that already
-	// exists with other settings, or no rule; or requests cannot be decided
-	// together because of their rules or their number.
+	// ErrInvalidRule: a rule's name has a wrong form, belongs to a rule with other
+	// settings, or belongs to no rule; or requests cannot be decided together
+	// because of their rules or their number.
 	ErrInvalidRule = errors.New("tierlimit: invalid rule")
 
 	// ErrInvalidOption: an option given to the limiter or to a rule has a value
