@@ -35,9 +35,9 @@ type NotSentError struct {
 	Reason error
 	// Host is the upstream's host.
 	Host string
-	// RetryAfter is how long to wait, counted from the moment when the error was returned. It is 0 if the
-	// request had waited for as long as it may when Redis was being asked: there may be room already, and
-	// the answer to another try says when.
+	// RetryAfter is how long to wait before another try, counted from the moment when the error was returned.
+	// It is 0 if the wait is not known, because the request's time was over before Redis had answered: there
+	// may be room already.
 	RetryAfter time.Duration
 }
 
