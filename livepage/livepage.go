@@ -80,8 +80,9 @@ func AllowReset() Option {
 // and port. Without this option, the page is served under localhost and IP addresses only, with any
 // port, and requests for any other host get status 421 (Misdirected Request). Otherwise a site whose
 // name is made to resolve to this server (DNS rebinding) could make a visitor's browser read keys, and
-// reset them, as if the site were the page. Hosts is needed behind a reverse proxy, which must pass on
-// the client's Host: to the page, the proxy's own would be an address, which is always served.
+// reset them, as if the site were the page. Behind a reverse proxy, use Hosts, and make the proxy pass on
+// the client's Host. If the proxy sent the address of this server instead, the page would be served to
+// every site, because it is always served under addresses.
 func Hosts(names ...string) Option {
 	return func(p *Page) (err error) {
 		if p.hosts, err = live.NewHosts(names...); err != nil {
