@@ -4,10 +4,10 @@
 //
 // A key's whole state is its theoretical arrival time: the time at which its debt is paid off. Each unit
 // moves that time by the interval T = window/quota. A cost fits while the theoretical arrival time stays
-// within burst*T of now. T is kept as an exact fraction, so rates do not drift however odd they are. Only
-// a burst that does not bridge a microsecond, (burst-1)*T < 1 µs, cannot keep up the rate: callers wait
-// for it in whole microseconds, and the rest of the last microsecond is lost. For a burst of 1, the loss
-// is up to a microsecond per unit.
+// within burst*T of now. T is kept as an exact fraction, so rates do not drift however odd they are. There
+// is one exception: with a burst so small that (burst-1)*T < 1 µs, less than the rate is granted. Callers
+// wait in whole microseconds, and such a burst does not make up for the rest of the last one. With a burst
+// of 1, the loss is up to a microsecond per unit.
 //
 // Times are microseconds, 0 or more, on any clock that does not go backwards. All functions are safe for
 // concurrent use, because they change nothing.
