@@ -55,7 +55,8 @@ RACE_MODULES := $(filter-out ./bench ./examples/frameworks,$(MODULES)) ./bench/o
 # Others do with a whole day, or on another server, what a shorter test does with the same goroutines.
 # Some network faults and played outages look the same to the library, and so do most algorithms,
 # which Redis computes, the orders in which instances are replaced, and a fleet that grows instead.
-# Examples are short forms of tests. All of these run without the detector.
+# Examples are short forms of tests, and so are replays of a few lines, which test what the command prints.
+# All of these run without the detector.
 RACE_SKIP := ^Example \
 	^TestLaws1And5And10Conformance$$/^(miniredis|standin)$$ \
 	^TestLaws1And5And10Conformance$$/^on_a_server$$/^redis_without_a_library$$ \
@@ -71,6 +72,8 @@ RACE_SKIP := ^Example \
 	^TestTheLastUnitsAreExact$$ ^TestLaw11NamesWithoutRulesHaveNoLosses$$ ^TestLaw8HoldsAreGivenBackToAKeyThatWasIdle$$ \
 	^TestWaitersAskOncePerRelease$$ ^TestLaw7WaitersForSlotsOfManyKeysAskLessOften$$ \
 	^TestLeastPrivilegeOnACluster$$ \
+	^TestRequestsWithoutAKey$$ ^TestReplayLeavesOutTimesOfTheFarFuture$$ ^TestReplayUsersAndCosts$$ \
+	^TestLogsReadDoubtfully$$ ^TestLogsWithoutBytes$$ ^TestNumbersInWords$$ ^TestSignals$$ \
 	^TestPlanOnARealRedis$$ ^TestPlanOfWhatIsHeld$$ ^TestPlanEmbedded$$ ^TestReportOfTheBuiltInDay$$ \
 	^TestReportOfEveryLoad$$ ^TestReportOfALoadOfCenturies$$ ^TestReportOfFewWrongDecisions$$ ^TestReplayDials$$ ^TestEveryAlgorithmGrantsQuietRequests$$ \
 	^TestHeavyKeysSurviveAttackers$$ ^TestFieldsAreBounded$$ ^TestReadingIsBounded$$ \
