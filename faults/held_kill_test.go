@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/tierlimit/tierlimit/internal/redistest"
+	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
@@ -222,9 +223,28 @@ func TestLaw13ProcessesAreKilledAndStopped(t *testing.T) {
 	}
 	close(over)
 	failing.Wait()
+	h.awaitFull(server.Client(t))
 	h.end()
 	t.Logf("%d processes killed, %d stopped, the network failed %d times", killed, stopped, faults)
 	h.outcome(server.Client(t)).checkSlotsAndHolds()
+}
+
+// awaitFull waits until all units of some keys have been held, as otherwise the limit has not been tested.
+func (h *holders) awaitFull(client redis.UniversalClient) {
+	h.t.Helper()
+	rules, err := openHolderRules(newLimiter(h.t, client, h.prefix))
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	full := 0
+	redistest.Eventually(h.t, "all units are held, at twenty times", func() bool {
+		for i := range manySlotKeys {
+			if d, err := rules.slots.Peek(h.t.Context(), fmt.Sprint("k", i), 1); err == nil && d.Tier == limit.TierRedis && d.Remaining == 0 {
+				full++
+			}
+		}
+		return full >= 20
+	})
 }
 
 // Law 13 holds while slots of a Cluster move to another node and back.
