@@ -19,8 +19,8 @@ import (
 // instance, and charged once Redis answers again. If Redis's answer was lost, nobody knows whether they
 // were charged, and they are not charged again.
 //
-// Errors wrap [limit.ErrInvalidKey], [limit.ErrInvalidCost], [limit.ErrNilContext] or [limit.ErrClosed], or are ctx's own error
-// if ctx had ended before the call. A context that ends later only shortens the call.
+// Errors wrap [limit.ErrInvalidKey], [limit.ErrInvalidCost], [limit.ErrNilContext] or [limit.ErrClosed], or
+// are ctx's own error if ctx had ended before the call. A context that ends later only shortens the call.
 func (r *Rule) ChargeUsed(ctx context.Context, key string, units int64) error {
 	if err := r.check(ctx, key, 1); err != nil {
 		return err

@@ -61,7 +61,7 @@ func (ls *lines) close() {
 type line struct {
 	lines    *lines
 	id       local.HeldKey
-	forSlots bool
+	forSlots bool      // the waiters want slots
 	waiters  list.List // of *waiter; not empty, except while the line is made or removed
 	units    int64     // the sum of the waiters' costs
 

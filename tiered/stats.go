@@ -32,8 +32,8 @@ type Stats struct {
 
 	// Rules is sorted by name. All rules of one name are counted together; see [Rule.WithLimit]. A name is left
 	// out when no rule of it is in force any more, some time after the garbage collector has found that the program
-	// uses none. If a rule of the name is made again, its counters start from 0. A reader may see such smaller counters without having
-	// seen a result that lacks the name, if that result went to another reader.
+	// uses none. If a rule of the name is made again, its counters start from 0. A reader may see such smaller
+	// counters without having seen a result that lacks the name, if that result went to another reader.
 	Rules []RuleStats
 	// Sources has the files, or other sources, that rules were loaded from, sorted by name; see
 	// [Limiter.SourceLoaded]. It is nil if there are none.

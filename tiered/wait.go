@@ -182,7 +182,7 @@ func (r *Rule) takesAtLeast(first, more int64) time.Duration {
 // first caller asks again as soon as this process has released units of the key. It also asks every 50
 // ms, because Redis does not report releases by other processes; these are noticed after at most 50 ms
 // and a trip. It asks less often if the fleet waits for more than 500 keys: if n processes wait for m keys
-// each, every n * m * 0.1 ms. There is no order among processes. But so that other processes do not wait
+// each, about every n * m * 0.1 ms. There is no order among processes. But so that other processes do not wait
 // forever, a queue that has existed for 20 such intervals leaves the units that its own process releases to
 // others for one interval in each 20.
 //
