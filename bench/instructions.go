@@ -315,6 +315,20 @@ func countedSlots(ctx context.Context, client *redis.Client, script *remote.Scri
 			return runCounted(ctx, script, e)
 		}})
 	}
+	both := fmt.Sprintf("%d processes hold slots: one of them releases one and acquires one, in one trip", n)
+	all = append(all, countedCall{name: both, ask: func(ctx context.Context, key string) (bool, error) {
+		key = both + key
+		if err := hold(key, func(i int) error {
+			_, err := runCounted(ctx, script, remote.Entry{Key: key, Rule: rules[i], Cost: 1})
+			return err
+		}); err != nil {
+			return false, err
+		}
+		e := remote.Entry{Key: key, Rule: rules[0], Cost: 1}
+		released := e
+		released.Operation = lua.Refund
+		return runCounted(ctx, script, released, e)
+	}})
 	sha, err := client.ScriptLoad(ctx, semaphoreScript).Result()
 	name := fmt.Sprintf("a semaphore with %d members: one more acquires and releases", n)
 	all = append(all, countedCall{name: name, ask: func(ctx context.Context, key string) (bool, error) {

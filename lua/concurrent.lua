@@ -29,7 +29,8 @@
 --          PREFIX, HEADER, LATEST, MAX_UNITS, TAG_SLOTS, CONCURRENCY
 --   gives  make[CONCURRENCY], with one function beside those of state.lua: statement(s, rule, units),
 --          which carries out a SLOTS; its rules have plain_renewal(key, _, rule), which answers one that
---          changes no number. AS_KNOWN
+--          changes no number, and plain_exchange(key, given, cost, rule), which answers a REFUND and a
+--          TAKE after it. AS_KNOWN
 
 local HOLDER_BYTES = 22
 -- The most processes that may hold units of one key, which bounds the value's length (law 7).
@@ -47,6 +48,7 @@ make[CONCURRENCY] = function()
     return {
       algorithm = slots, quota = quota, window = window, window_text = pack_time(window), holder = sub(packed, params, params + 7),
       plain = slots.plain, plain_refund = slots.plain_refund, plain_renewal = slots.plain_renewal,
+      plain_exchange = slots.plain_exchange,
     }
   end
 
@@ -256,18 +258,28 @@ make[CONCURRENCY] = function()
     return ends
   end
 
+  -- The answer to a TAKE that leaves so many units free, and a key that expires at "ends".
+  local function allowed(free, ends, rule)
+    return char(ANSWER_ALLOWED) .. pack_time(free) .. (ends == clock + rule.window and rule.window_text or pack_time(ends - clock))
+  end
+
+  -- The answer to a REFUND.
+  local function refunded(given, total, last, rule)
+    return '\0\4' .. pack_time(given + OUTCOME_OFFSET) .. pack_time(math.max(0, rule.quota - total)) .. pack_time(total > 0 and last - clock or 0) .. NO_OFFSET
+  end
+
   function slots.plain(key, cost, rule, may_deny)
     local raw, total, first, last, at, till, units = read_plainly(key, rule)
     if not raw then
       return
     end
-    local now, free = clock, rule.quota - total
+    local free = rule.quota - total
     if cost > free then
-      local wait = first - now
-      return may_deny and total > 0 and denial(math.max(0, free), last - now, wait, wait)
+      local wait = first - clock
+      return may_deny and total > 0 and denial(math.max(0, free), last - clock, wait, wait)
     end
     local ends = renew(key, raw, total + cost, first, last, at, units > 0 and till or 0, units + cost, rule)
-    return char(ANSWER_ALLOWED) .. pack_time(free - cost) .. (ends == now + rule.window and rule.window_text or pack_time(ends - now))
+    return allowed(free - cost, ends, rule)
   end
 
   -- The same for a renewal: a SLOTS that changes no number. A process that holds units of many keys sends many of these.
@@ -292,7 +304,6 @@ make[CONCURRENCY] = function()
     if given > 0 then
       total, units = total - given, units - given
       if total == 0 then
-        last = clock
         call('DEL', key)
       else
         local front = sub(raw, 1, HEADER) .. pack_time(total) .. sub(raw, HEADER + 8, RECORDS)
@@ -300,7 +311,30 @@ make[CONCURRENCY] = function()
       end
     end
     seen_key = nil
-    return '\0\4' .. pack_time(given + OUTCOME_OFFSET) .. pack_time(math.max(0, rule.quota - total)) .. pack_time(total > 0 and last - clock or 0) .. NO_OFFSET
+    return refunded(given, total, last, rule)
+  end
+
+  -- The same for a REFUND and a TAKE that follows it, which the callers of a busy process often send together. The record is
+  -- read and written once for both. If the TAKE does not fit, nothing is decided.
+  function slots.plain_exchange(key, given, cost, rule)
+    local raw, total, first, last, at, till, units = read_plainly(key, rule)
+    if not raw then
+      return
+    end
+    if given > units then
+      given = units
+    end
+    total, units = total - given, units - given
+    local free = rule.quota - total
+    if cost > free then
+      return
+    end
+    local answer = refunded(given, total, last, rule)
+    if total == 0 then -- the REFUND alone would delete the key
+      raw, first, last, at = '', LATEST, 0, 1
+    end
+    local ends = renew(key, raw, total + cost, first, last, at, units > 0 and till or 0, units + cost, rule)
+    return answer .. allowed(free - cost, ends, rule)
   end
 
   return slots

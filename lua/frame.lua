@@ -527,11 +527,30 @@ local function decide_takes(s)
 end
 
 -- Decides entries up to the first that is no plain one. A plain one is a TAKE, a REFUND or a renewal of slots, in time, that
--- shares its key with no neighbor, and that its rule's plain function can decide. If all of a count fit, they are one
--- charge of their total cost; otherwise a part of them may fit, and it is no plain one.
+-- shares its key with no neighbor, and that its rule's plain function can decide; or a REFUND of slots together with the
+-- TAKE after it. If all of a count fit, they are one charge of their total cost; otherwise a part of them may fit, and it
+-- is no plain one.
 local decide_plain_entries
 do
   local LONG_SLOTS = SLOTS + 32 -- a form
+
+  -- Decides a REFUND of slots and the entry at a position after it, which has the same key. Returns both answers, and the
+  -- position after that entry; or nothing if it is no TAKE of the same rule that fits, or not the last entry of the key.
+  local function exchange(key, given, rule, from)
+    local form, number, number_low, after, after_low, cost, a, b, c, next_form = byte(packed, from, from + 9)
+    local next_at = from + 9
+    if form == TAKE + 8 then
+      next_at, next_form = from + 6, a
+    elseif form == COUNTED_TAKE + 8 then
+      cost = cost * ((a * 256 + b) * 256 + c)
+    else
+      return
+    end
+    if rules[number * 256 + number_low] == rule and cost <= rule.most_plain and after * 256 + after_low >= too_late
+      and not (next_form and next_form % 16 >= 8) then
+      return rule.plain_exchange(key, given, cost, rule), next_at
+    end
+  end
 
   function decide_plain_entries(s)
     local from, last, n, ends = at, keys, replies, #packed
@@ -556,14 +575,20 @@ do
         break
       end
       after = after * 256 + after_low
-      if not plain or cost > rule.most_plain or after < too_late or (next_form and next_form % 16 >= 8) then
+      local alone = not next_form or next_form % 16 < 8
+      if not plain or cost > rule.most_plain or after < too_late or not (alone or (form == REFUND and rule.plain_exchange)) then
         break
       end
       if s.key ~= '' then
         write(s)
         s.key = '' -- it may be the same key, under another rule
       end
-      local encoded = plain(asked_keys[last + 1], cost, rule, form ~= COUNTED_TAKE)
+      local encoded
+      if alone then
+        encoded = plain(asked_keys[last + 1], cost, rule, form ~= COUNTED_TAKE)
+      else
+        encoded, next_at = exchange(asked_keys[last + 1], cost, rule, next_at)
+      end
       if not encoded then
         break
       end
