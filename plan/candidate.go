@@ -85,8 +85,8 @@ func (c Candidate) String() string {
 	return c.Algorithm.String()
 }
 
-// WorstCase returns the most units that can pass in any window, on Redis's clock (law 1): see
-// [limit.Algorithm.WorstCase].
+// WorstCase returns the most units that can pass in any window, on Redis's clock (law 1). For a limit of
+// [limit.Concurrent] it returns the most that can be held at any time: see [limit.Algorithm.WorstCase].
 func (c Candidate) WorstCase() int64 { return c.Algorithm.WorstCase(c.Limit) }
 
 // Above returns by how much the worst case is above the limit, as a part of the limit: 0 for exactly

@@ -22,16 +22,19 @@ type Plan struct {
 
 // String returns the plan as one paragraph.
 func (p Plan) String() string {
-	late := "no capacity returns late"
-	if p.Late() > 0 {
-		late = "capacity returns up to " + percent(p.Late()) + " of the window late"
-	}
 	units := "units"
 	if p.WorstCase() == 1 {
 		units = "unit"
 	}
-	return fmt.Sprintf("%v for %v: %s At most %d %s in any window, %s; %d bytes a key at rest and %d when full; Redis CPU %v.",
-		p.Candidate, p.Limit, p.Why, p.WorstCase(), units, late, p.BytesAtRest, p.BytesFull, p.CPU())
+	passes := "in any window, no capacity returns late"
+	switch {
+	case p.Limit.IsConcurrent():
+		passes = "at any time"
+	case p.Late() > 0:
+		passes = "in any window, capacity returns up to " + percent(p.Late()) + " of the window late"
+	}
+	return fmt.Sprintf("%v for %v: %s At most %d %s %s; %d bytes a key at rest and %d when full; Redis CPU %v.",
+		p.Candidate, p.Limit, p.Why, p.WorstCase(), units, passes, p.BytesAtRest, p.BytesFull, p.CPU())
 }
 
 // Describe returns the plan of a configuration that was not chosen by [Choose]. Keys have names of

@@ -242,6 +242,7 @@ func TestPlansSayWhatTheyCost(t *testing.T) {
 		{Limit: limit.PerMinute(10), Algorithm: limit.SlidingCounter(48, limit.Estimate)}: "At most 19 units in any window, capacity returns up to 2.08 % of the window late; CPU heavy",
 		{Limit: limit.PerMinute(10), Algorithm: limit.GCRA()}:                             "At most 19 units in any window, no capacity returns late; CPU light",
 		{Limit: limit.PerMinute(10), Algorithm: limit.FixedWindow()}:                      "At most 20 units in any window, no capacity returns late; CPU light",
+		{Limit: limit.Concurrent(5), Algorithm: limit.Concurrency()}:                      "At most 5 units at any time; CPU light",
 	} {
 		p := plan.Describe(c, 0, "So it is.")
 		passes, cpu, _ := strings.Cut(want, "; CPU ")
