@@ -61,7 +61,7 @@ func snippetsOf(page, text string) (all []snippet) {
 
 // packages are the packages that fragments may use without an import, by name.
 var packages = map[string]string{
-	"context": "context", "errors": "errors", "fmt": "fmt", "log": "log", "os": "os", "time": "time", "http": "net/http", "slog": "log/slog", "tls": "crypto/tls", "x509": "crypto/x509", "trace": "go.opentelemetry.io/otel/trace", "testing": "testing", "synctest": "testing/synctest",
+	"atomic": "sync/atomic", "context": "context", "errors": "errors", "fmt": "fmt", "log": "log", "os": "os", "time": "time", "http": "net/http", "slog": "log/slog", "tls": "crypto/tls", "x509": "crypto/x509", "trace": "go.opentelemetry.io/otel/trace", "testing": "testing", "synctest": "testing/synctest",
 	"redis": "github.com/redis/go-redis/v9", "prometheus": "github.com/prometheus/client_golang/prometheus",
 	"redisotel": "github.com/redis/go-redis/extra/redisotel/v9", "grpc": "google.golang.org/grpc",
 	"redis_rate": "github.com/go-redis/redis_rate/v10", "rate": "golang.org/x/time/rate", "throttled": "github.com/throttled/throttled/v2", "goredisstore": "github.com/throttled/throttled/v2/store/goredisstore.v9",
