@@ -234,3 +234,64 @@ func TestARuleThatTheProgramHasTakenOverStays(t *testing.T) {
 		t.Errorf("another rule of the name: %v", err)
 	}
 }
+
+// Units that were charged before a change are given back, and settled, under the rule in force. Otherwise each of them would
+// convert the key's state to the old algorithm, and count as used what is free: a limit that is raised so far that GCRA is
+// chosen for it would deny everything while holds of the old rule are settled.
+func TestSettlementsAfterAChangeDenyNothing(t *testing.T) {
+	const holds, units = 20, 500
+	put := map[string]func(l *Limiter, r *Rule) error{
+		"ChangeRule": func(l *Limiter, r *Rule) error { return l.PutInForce(r) },
+		"a source":   func(l *Limiter, r *Rule) error { return l.PutInForceFrom("rules.yaml", r) },
+	}
+	for name, put := range put {
+		t.Run(name, func(t *testing.T) {
+			l, ctx := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix()), t.Context()
+			inForce := func(n int64) *Rule {
+				t.Helper()
+				r, err := l.PrepareRule("tokens", limit.PerMinute(n))
+				if err == nil {
+					err = put(l, r)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+				return r
+			}
+			small := inForce(100_000)
+			var open []*Hold
+			var charged []limit.Decision
+			for range holds {
+				h, d, err := small.Hold(ctx, "k", units, time.Minute)
+				if err != nil || h == nil {
+					t.Fatalf("%+v, %v", d, err)
+				}
+				open, charged = append(open, h), append(charged, mustAllow(t, small, "k", units))
+			}
+			large := inForce(200_000)
+			if large.Algorithm() == small.Algorithm() {
+				t.Fatalf("both count by %v", large.Algorithm())
+			}
+			allowed := func(after string) {
+				t.Helper()
+				if d := mustAllow(t, large, "k", 1000); !d.Allowed {
+					t.Fatalf("after %s: %+v", after, d)
+				}
+			}
+			for i, h := range open {
+				if err := h.Settle(ctx, []int64{0, units / 2, units, 2 * units}[i%4]); err != nil {
+					t.Fatal(err)
+				}
+				allowed("a settlement")
+				if err := small.Refund(ctx, "k", &charged[i], units); err != nil {
+					t.Fatal(err)
+				}
+				allowed("a refund")
+				if err := small.ChargeUsed(ctx, "k", 1); err != nil {
+					t.Fatal(err)
+				}
+				allowed("a charge of used units")
+			}
+		})
+	}
+}

@@ -214,6 +214,7 @@ func (l *Limiter) MustRule(name string, lim limit.Limit, options ...RuleOption) 
 // the old limit wherever the program still uses it, so keep a rule that may change in an atomic.Pointer.
 // Calls of [Rule.Wait] and [Rule.AcquireWait] that wait already continue under the old limit. They do not
 // delay callers that use the new rule.
+// Refunds and settlements of units that the old rule has charged are made under the new one.
 //
 // Instances of a fleet that change at different times stay correct: each applies its own limit to the
 // common counts. Errors are those of [Limiter.Rule] and [Limiter.PutInForce].

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"sync/atomic"
 	"time"
 
 	"github.com/tierlimit/tierlimit/internal/lease"
@@ -31,12 +32,13 @@ type Rule struct {
 	encoded    *remote.Rule
 	denialSalt uint64 // differs for each rule and limit
 	inOutage   *outage.Rule
-	counters   *ruleCounters   // counters of the rule's name
-	decisions  *decisionCounts // counts for rules on a dry run, or for the others
-	own        bool            // made by WithLimit, for keys with their own limit
-	shadow     *shadow         // nil: none
-	lease      *lease.Rule     // nil: none
-	slotTTL    time.Duration   // 0 unless the limit is a limit.Concurrent
+	counters   *ruleCounters        // counters of the rule's name
+	decisions  *decisionCounts      // counts for rules on a dry run, or for the others
+	own        bool                 // made by WithLimit, for keys with their own limit
+	shadow     *shadow              // nil: none
+	lease      *lease.Rule          // nil: none
+	slotTTL    time.Duration        // 0 unless the limit is a limit.Concurrent
+	successor  atomic.Pointer[Rule] // the rule that was put in force in place of this one; nil: none, see latest
 
 	// Guarded by the limiter's mu:
 	held    bool     // Limiter.Rule has returned it

@@ -45,9 +45,34 @@ func (l *Limiter) PutInForce(rules ...*Rule) error {
 	}
 	for _, r := range rules {
 		r.sources = nil // the program's own, also if a source had put it in force
-		l.rules[r.name] = r
+		l.replace(l.rules[r.name], r)
 	}
 	return nil
+}
+
+// replace puts a rule in force in place of the known one of its name, which is nil if there is none. The limiter's mu
+// must be held.
+func (l *Limiter) replace(known, r *Rule) {
+	if known != r {
+		r.successor.Store(nil) // first, so that latest always comes to an end
+		if known != nil {
+			known.successor.Store(r)
+		}
+	}
+	l.rules[r.name] = r
+}
+
+// latest returns the rule that is in force in place of this one, or this one. Units that were charged by a rule are given
+// back, and corrected to what was used, under the latest one. The old rule would convert the key's state to its own
+// algorithm, and the next decision would convert it back. Each conversion from GCRA counts units that may be free.
+func (r *Rule) latest() *Rule {
+	for {
+		next := r.successor.Load()
+		if next == nil {
+			return r
+		}
+		r = next
+	}
 }
 
 // PutInForceFrom is [Limiter.PutInForce] for rules of a named source, such as a file's path, beside the
@@ -85,7 +110,7 @@ func (l *Limiter) PutInForceFrom(source string, rules ...*Rule) error {
 		switch known := l.rules[r.name]; {
 		case !stays(known):
 			r.sources = []string{source}
-			l.rules[r.name] = r
+			l.replace(known, r)
 		case len(known.sources) > 0 && !slices.Contains(known.sources, source):
 			known.sources = append(known.sources, source)
 		}
