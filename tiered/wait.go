@@ -90,10 +90,13 @@ type waiter struct {
 	err      error
 }
 
-// end returns a waiter's result, and counts it unless it was counted as a decision.
+// end returns a waiter's result, and counts it unless it was counted as a decision. Grants are counted only here,
+// because a grant for a caller that has left is given back.
 func (w *waiter) end() (limit.Decision, error) {
 	switch {
 	case w.err == nil:
+		q := w.question()
+		_ = q.end(&w.decision, nil)
 	case errors.Is(w.err, limit.ErrWouldExceedDeadline):
 		if !w.denied {
 			q := w.question()
@@ -200,7 +203,8 @@ func (r *Rule) AcquireWait(ctx context.Context, key string, units int64) (*Slot,
 
 // allowSeveral decides up to count requests of the same cost with one trip, one after the other up to the
 // first one that is denied. It may stop earlier, but decides at least one request unless it returns an
-// error. It counts the grants, and counts a denial only if it is the first decision.
+// error. It counts a denial only if it is the first decision. Grants are counted when callers get them, see
+// [waiter.end].
 func (q *question) allowSeveral(ctx context.Context, count int64) (allowed []limit.Decision, denied *limit.Decision, err error) {
 	r := q.rule
 	if count == 1 || !q.goesToRedis() {
@@ -231,7 +235,6 @@ func (q *question) endSeveral(d limit.Decision, fitted, count int64) (allowed []
 		one := d
 		one.Allowed, one.Granted, one.RetryAfter = true, q.cost, 0
 		one.Remaining += (fitted - 1 - i) * q.cost
-		_ = q.end(&one, nil)
 		allowed = append(allowed, one)
 	}
 	if fitted < count {
@@ -263,7 +266,7 @@ func (q *question) oneByOne(count int64, decide func(*limit.Decision) error) (al
 			return nil, nil, err
 		case err != nil:
 			return allowed, nil, nil // the next caller gets the error
-		case d.Allowed || len(allowed) == 0:
+		case !d.Allowed && len(allowed) == 0:
 			_ = q.end(&d, nil)
 		}
 		if !d.Allowed {

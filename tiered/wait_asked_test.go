@@ -94,6 +94,60 @@ func TestLaw13SlotsOfWhoHasLeftAreReleased(t *testing.T) {
 	})
 }
 
+// A grant is counted only if a caller gets it. Of three waiters for which Redis grants units, two have left meanwhile,
+// and what they were granted is given back.
+func TestGrantsOfWhoHasLeftAreNotCounted(t *testing.T) {
+	redistest.InBubble(t, func(t *testing.T, bubble *redistest.Bubble) {
+		l, way := newAskedForSeveral(t, bubble, redistest.Prefix())
+		r := newRule(t, l, "r", limit.PerMinute(3), Use(limit.SlidingLog()))
+		jobs := newRule(t, l, "jobs", limit.Concurrent(3))
+		mustAllow(t, r, "k", 3)
+		held := mustAcquire(t, jobs, "k", 3)
+		for name, c := range map[string]struct {
+			wait func(context.Context) error
+			free func()
+		}{
+			"r": {func(ctx context.Context) error {
+				_, err := r.Wait(ctx, "k", 1)
+				return err
+			}, func() { _ = r.Reset(t.Context(), "k") }},
+			"jobs": {func(ctx context.Context) error {
+				_, err := jobs.AcquireWait(ctx, "k", 1)
+				return err
+			}, held.Release},
+		} {
+			patient := make(chan error, 1)
+			go func() { patient <- c.wait(t.Context()) }()
+			redistest.Eventually(t, "the patient one waits", func() bool { return waiting(l, name, "k") == 1 })
+			ctx, leave := context.WithCancel(t.Context())
+			var others sync.WaitGroup
+			for range 2 {
+				others.Go(func() {
+					if err := c.wait(ctx); !errors.Is(err, context.Canceled) {
+						t.Error(err)
+					}
+				})
+			}
+			redistest.Eventually(t, "all of them wait", func() bool { return waiting(l, name, "k") == 3 })
+			way.next(func() error {
+				leave()
+				others.Wait()
+				c.free()
+				return nil
+			})
+			if name == "r" { // nothing else makes the first waiter ask again soon
+				l.lines.release(local.HeldKey{Rule: name, Key: "k"})
+			}
+			if err := <-patient; err != nil {
+				t.Error(err)
+			}
+			if s := ruleStats(l, name); s.Decisions[limit.TierRedis].Allowed != 2 || s.Errors.Cancelled != 2 {
+				t.Errorf("%s: %+v, want 2 grants, to the first caller and to the patient one, and 2 calls that were cancelled", name, s)
+			}
+		}
+	})
+}
+
 // If Redis cannot be asked a question for several waiters, the outage policy decides about each of them, and Redis is
 // charged later for what they were granted.
 func TestWhoWaitsTogetherIsDecidedByThePolicy(t *testing.T) {
