@@ -18,6 +18,7 @@ type advice struct{ start, text string }
 
 const (
 	needsPassword = "the server wants a password: write it into the URL (-redis or $REDIS_URL), as in redis://:PASSWORD@host:6379, or redis://USER:PASSWORD@host:6379 for a user of an ACL"
+	onlyLooks     = "the server is a node of a Cluster, on which only show and top work: give the URL of a Redis of one node"
 	isSentinel    = "is it a Sentinel? Then add the name of its master to the URL, as in redis://host:26379?master_name=mymaster"
 )
 
@@ -32,7 +33,7 @@ var refusals = []advice{
 
 // trialRefusals are errors of commands that write to a Redis of one node.
 var trialRefusals = append([]advice{
-	{"MOVED", "the server is a node of a Cluster, on which only show and top work: give the URL of a Redis of one node"},
+	{"MOVED", onlyLooks},
 	{"unknown command", "is it a Sentinel? Only show and top work with one: give the URL of a Redis of one node"},
 	{"NOPERM", "this command writes keys of its own: use a Redis for trials, and a user that may run all commands"},
 }, refusals...)
@@ -98,12 +99,16 @@ func connecting(err error) string {
 	return ""
 }
 
-// reach returns an error if a Redis does not answer. A command that takes a while should say so first.
+// reach returns an error if a Redis does not answer, or is a node of a Cluster. A command that takes a while should say
+// so first.
 func (s server) reach(ctx context.Context) error {
 	client := redis.NewClient(s.options)
 	defer client.Close()
 	if err := client.Ping(ctx).Err(); err != nil && !redis.HasErrorPrefix(err, "NOPERM") {
 		return fmt.Errorf("reaching %s: %w", s.shown, explained(err))
+	}
+	if isOfCluster(ctx, client) {
+		return fmt.Errorf("%s: %s", s.shown, onlyLooks)
 	}
 	return nil
 }

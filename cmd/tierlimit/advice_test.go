@@ -1,8 +1,14 @@
 package main
 
 import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
 	"strings"
 	"testing"
+	"testing/iotest"
+	"time"
 
 	"github.com/tierlimit/tierlimit/internal/redistest"
 )
@@ -15,6 +21,24 @@ func fails(t *testing.T, args []string, words ...string) {
 		if err == nil || !strings.Contains(err.Error(), word) {
 			t.Errorf("%q: the error is %v, and should say %q", args, err, word)
 		}
+	}
+}
+
+// failsAtOnce is fails for a command that works for minutes, or until it is interrupted, if it does not find the mistake
+// at its start.
+func failsAtOnce(t *testing.T, args []string, words ...string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	var stdout bytes.Buffer
+	err := run(ctx, args, iotest.ErrReader(errors.New("the log is read")), &stdout, io.Discard)
+	for _, word := range words {
+		if err == nil || !strings.Contains(err.Error(), word) {
+			t.Errorf("%q: the error is %v, and should say %q", args, err, word)
+		}
+	}
+	if stdout.Len() > 0 {
+		t.Errorf("%q begins: %s", args, &stdout)
 	}
 }
 
@@ -46,6 +70,11 @@ func TestRefusedUsers(t *testing.T) {
 		fails(t, args, "NOPERM", "~tl:* +get +pttl +time +zrange +scan")
 	}
 	fails(t, []string{"plan", "-redis", "redis://look:pw@" + server.Addr()}, "NOPERM", "a Redis for trials")
+	for _, user := range []string{"nobody", "look"} {
+		url := "redis://" + user + ":pw@" + server.Addr()
+		failsAtOnce(t, []string{"report", "-redis", url, "-"}, "NOPERM", "a Redis for trials")
+		failsAtOnce(t, []string{"demo", "-addr", "127.0.0.1:0", "-redis", url}, "NOPERM", "a Redis for trials")
+	}
 	says(t, []string{"show", "-redis", "redis://look:pw@" + server.Addr(), "search", "alice"}, "state none")
 	says(t, []string{"top", "-redis", "redis://look:pw@" + server.Addr(), "search"}, "0 keys")
 }

@@ -87,7 +87,7 @@ func runDemo(ctx context.Context, args []string, stdin io.Reader, stdout, stderr
 	}
 	d, err := demo.Start(demo.Config{Trace: tr, Limit: f.limit, Speed: f.speed, Redis: found.options, Hosts: f.hosts})
 	if err != nil {
-		return err
+		return explained(err)
 	}
 	defer func() { err = errors.Join(err, d.Close()) }()
 

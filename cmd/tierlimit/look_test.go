@@ -319,6 +319,9 @@ func TestShowAndTopOnACluster(t *testing.T) {
 		t.Errorf("all masters are said to be one:\n%s", stdout)
 	}
 	fails(t, []string{"replay", "-redis", "redis://" + cluster.Addrs()[0], "-algorithm", "gcra"}, "a node of a Cluster", "the URL of a Redis of one node")
+	for _, addr := range cluster.Addrs() {
+		failsAtOnce(t, []string{"demo", "-addr", "127.0.0.1:0", "-redis", "redis://" + addr}, "a node of a Cluster", "the URL of a Redis of one node")
+	}
 	moved := 0
 	for i := range 8 {
 		if _, _, err := command(t, nil, "show", "-redis", "redis://"+cluster.Addrs()[0], "-hash-tags", "64", "r", fmt.Sprint("key ", i)); err != nil && strings.Contains(err.Error(), "?addr=") {

@@ -206,10 +206,13 @@ type reporter struct {
 	traffic func(plan.Candidate) *simulate.Traffic
 }
 
-// load gets the traffic and the candidates.
+// load gets the candidates and the traffic. Before the traffic, which may take a while, it tries out the Redis.
 func (r *reporter) load(ctx context.Context, stdin io.Reader) (err error) {
 	f := r.flags
 	if r.candidates, err = plan.Candidates(f.limit); err != nil {
+		return err
+	}
+	if err := r.tryRedis(ctx); err != nil {
 		return err
 	}
 	if f.load != nil {

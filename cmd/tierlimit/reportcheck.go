@@ -12,6 +12,8 @@ import (
 	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/replay"
 	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/study"
 	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/trace"
+	"github.com/tierlimit/tierlimit/internal/simulate"
+	"github.com/tierlimit/tierlimit/plan"
 )
 
 // The number of the report's requests that go through a whole limiter. On the embedded Redis, which is
@@ -42,10 +44,21 @@ func (r *reporter) onRedis(ctx context.Context, p *page.Page) error {
 		Client: func() *redis.Client { return redis.NewClient(r.options) },
 	}, p.Chosen.Algorithm, replay.Exact(first, p.Chosen.Limit, nil))
 	if err != nil {
-		return err
+		return explained(err)
 	}
 	p.Tiers = &page.Tiers{Requests: first.Len(), Local: result.DecidedLocally, Redis: redisInWords(r)}
 	return nil
+}
+
+// tryRedis does what onRedis does, for a single request. Otherwise a user without the rights would learn of that only
+// when everything else is done, which may take minutes.
+func (r *reporter) tryRedis(ctx context.Context) error {
+	one := simulate.New(func(yield func(int64, string) bool) { yield(time.Now().UnixMicro(), "trial") })
+	points, err := study.Points(ctx, r.candidates[:1], func(plan.Candidate) *simulate.Traffic { return one }, func(string) {}, nil)
+	if err != nil {
+		return err
+	}
+	return r.onRedis(ctx, &page.Page{Points: points, Chosen: points[0]})
 }
 
 func redisInWords(r *reporter) string {
