@@ -261,7 +261,7 @@ func parseJSON(line []byte) (Request, fault) {
 	var room [32]field
 	object := scanObject(room[:0], line)
 	if payload, ok := object.find("jsonPayload"); ok && payload.value[0] == '{' { // of Google's, which keeps the time outside
-		object = scanObject(object, payload.value)
+		object = object.withPayload(payload.value)
 	}
 	for _, name := range []string{"_source", "fields", "result", "attributes"} { // of Elasticsearch's exports, Splunk's and Datadog's, around everything
 		if payload, ok := object.find(name); ok && payload.value[0] == '{' {
@@ -276,6 +276,25 @@ func parseJSON(line []byte) (Request, fault) {
 		}
 	}
 	return object.request()
+}
+
+// ofHTTPRequest are the fields of the object httpRequest of Google's LogEntry, by the names that count first.
+var ofHTTPRequest = map[string]string{"remoteIp": "remote_ip", "requestMethod": "method", "requestUrl": "path", "status": "status", "responseSize": "bytes"}
+
+// withPayload appends the fields of the jsonPayload of one of Google's entries. They are what the program wrote. The
+// entry itself has the request in httpRequest, whose fields count before those of the payload.
+func (f fields) withPayload(payload []byte) fields {
+	entry, ok := f.find("httpRequest")
+	f = scanObject(f, payload)
+	if !ok || entry.value[0] != '{' {
+		return f
+	}
+	for _, inner := range scanObject(nil, entry.value) {
+		if name := ofHTTPRequest[string(inner.name)]; name != "" && inner.text() != "" {
+			f = append(f, field{name: []byte(name), value: inner.value})
+		}
+	}
+	return f
 }
 
 // innerLine returns the log line inside an object of a program that collects lines, or nil. The object's
