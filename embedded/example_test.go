@@ -1,3 +1,7 @@
+// The stand-in for Redis needs a 64-bit platform.
+
+//go:build !(386 || arm || mips || mipsle)
+
 package embedded_test
 
 import (
