@@ -42,3 +42,22 @@ func TestLaw12CloseAwaitsTheLastMomentOfHolds(t *testing.T) {
 		}
 	})
 }
+
+// However many settlements wait, only settledAtOnce of them are sent at the same time. Once all are made, none are left,
+// so that the background does not go on looking for more.
+func TestSettlementsAreSentInParts(t *testing.T) {
+	redistest.InBubble(t, func(t *testing.T, bubble *redistest.Bubble) {
+		l := newLimiterOn(t, bubble.Client(t), redistest.Prefix())
+		const all = 2*settledAtOnce + 1
+		awaitSending(newRule(t, l, "r", limit.PerHour(1000)), all)
+		k := &l.holds
+		batch := k.sendable(l)
+		if len(batch) != settledAtOnce || len(k.waiting) != all-settledAtOnce {
+			t.Errorf("%d are sent at the same time, and %d wait on", len(batch), len(k.waiting))
+		}
+		k.waiting = append(k.waiting, batch...)
+		if left := l.sendWaiting(t.Context(), false); left || l.Stats().Holds.Unsettled != 0 {
+			t.Errorf("any left: %v, %+v", left, l.Stats().Holds)
+		}
+	})
+}
