@@ -14,6 +14,10 @@ import (
 // pingTimeout is how long a client may take to answer a ping, and its kernel to acknowledge sent data.
 const pingTimeout = 20 * time.Second
 
+// pingsApart is how far apart a client's pings must be. gRPC closes the connection of a client that sends three earlier
+// ones without an answer to a call in between. Envoy pings as often as its connection_keepalive says, such as every second.
+const pingsApart = 100 * time.Millisecond
+
 // MaxStreams is how many calls a connection may have in flight, and longestRequest is how many bytes a call may
 // have. They bound the memory for callers that do not read. A client with more calls has to queue them or open
 // another connection.
@@ -42,7 +46,7 @@ func Options(age, grace time.Duration) []grpc.ServerOption {
 			// A client that no longer reads does not answer pings either, and is disconnected.
 			Time: time.Minute, Timeout: pingTimeout,
 		}),
-		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
+		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: pingsApart, PermitWithoutStream: true}),
 		grpc.MaxConcurrentStreams(MaxStreams),
 		grpc.MaxRecvMsgSize(longestRequest),
 		grpc.MaxHeaderListSize(LongestHeaders),
