@@ -186,7 +186,7 @@ func (s *Server) followConfig(ctx context.Context) error {
 		s.following.Go(func() { s.lookAgain(ctx, w.again) })
 	}
 	if !s.settings.UseXDS {
-		w, begun := watch{server: s}, make(chan struct{})
+		w, begun := newWatch(s), make(chan struct{})
 		s.following.Go(func() {
 			w.begin()
 			close(begun)

@@ -251,7 +251,7 @@ func TestFilesThatChangeAllTheTime(t *testing.T) {
 	server, err := Start(t.Context(), s, slog.New(slog.DiscardHandler))
 	must(t, err)
 	defer server.Close()
-	w := watch{server: server}
+	w := newWatch(server)
 	w.begin()
 	for look := 1; look <= 2*maxMoving; look++ {
 		must(t, os.WriteFile(filepath.Join(root, "config", "f0.yaml"), fmt.Appendf(nil, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: year, requests_per_unit: %d}}]", look), 0o600))

@@ -11,6 +11,7 @@ import (
 // the system's change notifications, which would need a subscription for each directory on the way through links.
 type watch struct {
 	server *Server
+	read   func() ([]config.File, error)
 	seen   []config.File // at the last look
 	tried  bool          // a load has been attempted,
 	loaded []config.File // with these files
@@ -21,9 +22,11 @@ type watch struct {
 // maxMoving is the number of looks after which files that keep changing are loaded as they are.
 const maxMoving = 5
 
+func newWatch(s *Server) *watch { return &watch{server: s, read: s.settings.readConfig} }
+
 // begin reads the files for the first time.
 func (w *watch) begin() {
-	if files, ok := w.look(); ok {
+	if files, ok := w.lookTwice(); ok {
 		w.seen = files
 		w.load()
 	}
@@ -53,16 +56,35 @@ func (w *watch) again() {
 	if w.moving++; same(files, w.seen) {
 		w.moving = 0
 	}
-	settled := w.moving == 0 || w.moving >= maxMoving
+	settled := w.moving == 0
+	if w.moving >= maxMoving {
+		if files, settled = w.lookTwice(); !settled {
+			return
+		}
+	}
 	w.seen = files
 	if settled && (!w.tried || !same(files, w.loaded)) {
 		w.load()
 	}
 }
 
+// lookTwice looks until it sees the same content twice in a row, for files that are to be loaded without waiting for
+// another look. Files are read one after another. If Kubernetes replaces those of a ConfigMap meanwhile, the first ones
+// are old and the rest is new. If each of maxMoving looks sees other content, lookTwice returns the last.
+func (w *watch) lookTwice() ([]config.File, bool) {
+	files, ok := w.look()
+	for n := 1; ok && n < maxMoving; n++ {
+		before := files
+		if files, ok = w.look(); same(files, before) {
+			break
+		}
+	}
+	return files, ok
+}
+
 func (w *watch) look() ([]config.File, bool) {
 	s := w.server
-	files, err := s.settings.readConfig()
+	files, err := w.read()
 	if err != nil {
 		if w.failed != err.Error() { // log it only once
 			w.failed = err.Error()
