@@ -74,6 +74,9 @@ func Load(ctx context.Context, files []File, mergeDomains bool, overlay *Overlay
 		c.add(domain, r.descriptors, r.domain, overlay, p)
 	}
 	c.Warnings = append(p.warnings, overlay.unused(c.limits)...)
+	if c.IsEmpty() { // as of an empty directory or ConfigMap, which is no mistake in envoyproxy/ratelimit
+		c.Warnings = append(c.Warnings, "there is no domain: all requests are allowed")
+	}
 	if err := p.err(); err != nil {
 		return nil, err
 	}

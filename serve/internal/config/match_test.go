@@ -287,6 +287,18 @@ descriptors:
 	}
 }
 
+// No files, as in an empty directory, are a configuration that limits nothing. There is a warning, because nothing else
+// shows it.
+func TestNoFilesAreAcceptedWithAWarning(t *testing.T) {
+	c, err := Load(t.Context(), nil, false, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"there is no domain: all requests are allowed"}; !slices.Equal(c.Warnings, want) {
+		t.Errorf("%q, want %q", c.Warnings, want)
+	}
+}
+
 // What is accepted without effect gets a warning. YAML's aliases, merges and words for booleans are read.
 func TestAcceptedWithWarnings(t *testing.T) {
 	c := load(t, `
