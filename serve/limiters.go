@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -24,12 +25,15 @@ func (s *Server) openLimiters(registry *prometheus.Registry) error {
 	named := func(name string) prometheus.Registerer {
 		return prometheus.WrapRegistererWith(prometheus.Labels{"redis": name}, registry)
 	}
-	var err error
-	if s.limiters.All, err = s.open("REDIS_", &s.settings.Redis, named("others")); err != nil {
-		return err
-	}
-	s.limiters.PerSecond, err = s.open("REDIS_PERSECOND_", &s.settings.PerSecondRedis, named("per_second"))
-	return err
+	// At the same time, because a Redis that hangs takes two seconds.
+	var all, perSecond error
+	var opening sync.WaitGroup
+	opening.Go(func() { s.limiters.All, all = s.open("REDIS_", &s.settings.Redis, named("others")) })
+	opening.Go(func() {
+		s.limiters.PerSecond, perSecond = s.open("REDIS_PERSECOND_", &s.settings.PerSecondRedis, named("per_second"))
+	})
+	opening.Wait()
+	return errors.Join(all, perSecond)
 }
 
 // embeddedDeadline is the least deadline for the embedded Redis, which is slow.

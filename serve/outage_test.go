@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -308,5 +309,44 @@ func TestStartIsGivenUp(t *testing.T) {
 	}
 	if strings.Contains(log.String(), "listening") || strings.Contains(log.String(), "cannot be loaded") {
 		t.Error(log.String())
+	}
+}
+
+// A service with two Redis servers that both hang starts as soon as with one: it does not wait for one of them before
+// it asks the other.
+func TestStartsWithTwoThatHang(t *testing.T) {
+	t.Parallel()
+	var listeners []net.Listener // they accept connections and never answer
+	for range 2 {
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		must(t, err)
+		defer listener.Close()
+		listeners = append(listeners, listener)
+	}
+	s, _, err := FromEnvironment([]string{
+		"RUNTIME_ROOT=" + configDir(t, lossy), "HOST=127.0.0.1", "GRPC_HOST=127.0.0.1", "DEBUG_HOST=127.0.0.1", "PORT=0", "GRPC_PORT=0", "DEBUG_PORT=0", "USE_PROMETHEUS=false", "USE_STATSD=false",
+		"REDIS_SOCKET_TYPE=tcp", "REDIS_URL=" + listeners[0].Addr().String(),
+		"REDIS_PERSECOND=true", "REDIS_PERSECOND_SOCKET_TYPE=tcp", "REDIS_PERSECOND_URL=" + listeners[1].Addr().String(),
+	})
+	must(t, err)
+	asked := make(chan time.Time, len(listeners))
+	for _, listener := range listeners {
+		go func() {
+			connection, err := listener.Accept()
+			asked <- time.Now()
+			if err == nil {
+				defer connection.Close()
+				_, _ = io.Copy(io.Discard, connection)
+			}
+		}()
+	}
+	server, err := Start(t.Context(), s, slog.New(slog.DiscardHandler))
+	must(t, err)
+	defer server.Close()
+	if apart := (<-asked).Sub(<-asked).Abs(); apart > 1500*time.Millisecond {
+		t.Errorf("they were asked %v apart", apart)
+	}
+	if got := short(ask(t, server.client(t), asking("d open=a"))); got != "OK: OK 0" {
+		t.Error(got)
 	}
 }
