@@ -28,6 +28,7 @@ func TestBrokenFiles(t *testing.T) {
 		"misspelled rate_limit": {top + "  - key: k\n    ratelimit: {}\n", `:4:5: unknown field "ratelimit", must be one of key, value, rate_limit,`},
 		"misspelled quota":      {one + "      requestsperunit: 5\n", `:6:7: unknown field "requestsperunit", must be one of unit, requests_per_unit,`},
 		"name is no text":       {"0.25: d\n", `:1:1: a field's name is "0.25", must be text`},
+		"name is tagged":        {"!!int 5: d\n", `:1:1: a field's name is "5", must be text`},
 		"descriptors a mapping": {"domain: d\ndescriptors: {key: k}\n", `:2:14: descriptors is a mapping, must be a list`},
 		"descriptors of text":   {"domain: d\ndescriptors: [a]\n", `:2:15: a descriptor is "a", must be a mapping (NAME: VALUE)`},
 		"no key":                {top + "  - value: v\n", `:3:5: a descriptor has no key`},

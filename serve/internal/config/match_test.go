@@ -464,7 +464,7 @@ func TestBrokenSecondDocument(t *testing.T) {
 // The first word of a second document may be no YAML, too. The mistake is not one of the first document, whatever stands
 // before that.
 func TestBrokenBeginningOfSecondDocument(t *testing.T) {
-	for _, rest := range []string{"---\n@", "---\n\tx: 1", "--- x: y", "---\t@", "--- !<x y\n", "...\n@", "--- x\r\ny: 1\r\n"} {
+	for _, rest := range []string{"---\n@", "---\n\tx: 1", "--- x: y", "---\t@", "--- !<x y\n", "...\n@", "--- x\r\ny: 1\r\n", "%YAML 1.1\n  - x: y\n", "%TAG ! !\n: y\n"} {
 		for _, begin := range []string{"", "---\n", "\ufeff", "%YAML 1.1\n# c\n\n--- # c\n"} {
 			c := load(t, begin+"domain: d\n"+rest)
 			if !c.HasDomain("d") || len(c.Warnings) != 1 || !strings.Contains(c.Warnings[0], "everything after the first document is ignored") {
@@ -472,7 +472,7 @@ func TestBrokenBeginningOfSecondDocument(t *testing.T) {
 			}
 		}
 	}
-	for _, text := range []string{"domain: [\n---\n@", "domain: \"\n---\n\"", "---\n@", "domain: @\n--- x: y"} {
+	for _, text := range []string{"domain: [\n---\n@", "domain: \"\n---\n\"", "---\n@", "domain: @\n--- x: y", "domain: [\n%YAML 1.1\n]", "domain: d\n% x\n: y\n"} {
 		if _, err := Load(t.Context(), []File{{"f.yaml", []byte(text)}}, false, nil); !errors.Is(err, ErrInvalid) {
 			t.Errorf("%q: %v", text, err)
 		}
@@ -526,5 +526,21 @@ func TestDumpIsNotKept(t *testing.T) {
 	var f failing
 	if err := c.Dump(&f); !errors.Is(err, io.ErrClosedPipe) || f.pieces != 2 || f.largest > 100 {
 		t.Errorf("%v, %+v", err, f)
+	}
+}
+
+// Tags that do not fit, and whole numbers of 64 bits, are text where text belongs. Names may have tags that are not
+// YAML's own.
+func TestRareTags(t *testing.T) {
+	c := load(t, `
+domain: d
+descriptors:
+  - {!own key: !own 1.5, value: !!int a, rate_limit: {unit: day, !!own requests_per_unit: 1}}
+  - {key: 18446744073709551615, rate_limit: {unit: day, requests_per_unit: 2}}
+`)
+	for asked, want := range map[string]int64{"1.5=a": 1, "18446744073709551615=": 2} {
+		if l := c.Match("d", entries(asked)).Limit; l == nil || l.RequestsPerUnit() != want {
+			t.Errorf("%s: %+v", asked, l)
+		}
 	}
 }

@@ -64,6 +64,9 @@ const (
 	inReplaces   = "name"
 	inNeed       = "above late bytes"
 
+	// A field's name with any other tag is text, as in envoyproxy/ratelimit.
+	notText = "!!null !!bool !!int !!float !!timestamp !!binary !!merge"
+
 	inOverlay      = "limits"
 	inOverlayEntry = "match " + inTerms
 	inTerms        = "algorithm need outage lease burst unit_multiplier window"
@@ -91,7 +94,7 @@ func (p *problems) fields(n *yaml.Node, what, names string, read func(name strin
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		name := n.Content[i]
 		switch {
-		case name.Kind != yaml.ScalarNode || name.ShortTag() != "!!str":
+		case name.Kind != yaml.ScalarNode || containsWord(notText, name.ShortTag()):
 			p.addf(name, "a field's name is %s, must be text", kindOf(name))
 			continue
 		case seen[name.Value] == nil || p.merged[seen[name.Value]]:

@@ -70,7 +70,7 @@ func parse(text []byte, p *problems) *yaml.Node {
 }
 
 // firstDocument returns the text up to the line that ends the first document: one that begins with "..." or, after the
-// document has begun, with "---".
+// document has begun, with "---" or a directive.
 func firstDocument(text []byte) []byte {
 	begun, at := false, 0
 	for line := range bytes.Lines(text) {
@@ -78,7 +78,7 @@ func firstDocument(text []byte) []byte {
 		marker, _, _ := bytes.Cut(bytes.TrimRight(words, "\r\n"), []byte(" "))
 		marker, _, _ = bytes.Cut(marker, []byte("\t"))
 		switch words = bytes.TrimSpace(words); {
-		case string(marker) == "...", string(marker) == "---" && begun:
+		case string(marker) == "...", begun && (string(marker) == "---" || string(marker) == "%YAML" || string(marker) == "%TAG"):
 			return text[:at]
 		case len(words) > 0 && words[0] != '#' && (words[0] != '%' || begun):
 			begun = true
