@@ -3,6 +3,7 @@ package tiered
 import (
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/tierlimit/tierlimit/internal/redistest"
 	"github.com/tierlimit/tierlimit/limit"
@@ -55,5 +56,32 @@ func TestARuleKeepsItsKind(t *testing.T) {
 	}
 	if r, err := l.Rule("other", slots); err != nil {
 		t.Errorf("%v: %v: the rule beside the refused one is in force", r, err)
+	}
+}
+
+// A source may change a rule from a rate to a concurrency limit. What was charged under the rate is still settled as such.
+func TestSettlementsAfterAChangeOfTheKind(t *testing.T) {
+	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix())
+	inForce := func(lim limit.Limit) *Rule {
+		t.Helper()
+		r, err := l.PrepareRule("r", lim)
+		if err == nil {
+			err = l.PutInForceFrom("rules.yaml", r)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	rate := inForce(limit.PerHour(10))
+	hold := mustHold(t, rate, "k", 8, time.Minute)
+	slots := inForce(limit.Concurrent(10))
+	mustAcquire(t, slots, "k", 5)
+	mustSettle(t, hold, 2)
+	if free := left(t, rate, "k"); free != 8 {
+		t.Errorf("%d units of the rate are free, want 8", free)
+	}
+	if free := left(t, slots, "k"); free != 5 {
+		t.Errorf("%d slots are free, want 5", free)
 	}
 }

@@ -240,9 +240,9 @@ func (h *Hold) Cancel(ctx context.Context) error {
 // Extend prolongs the hold so that it lasts for life from now on, unless it lasts longer already. It
 // charges nothing, and does not change the time when the units leave the window.
 //
-// Errors wrap [limit.ErrHoldEnded] if the hold was settled or cancelled, or has ended and was given back;
-// [limit.ErrInvalidHold]; [limit.ErrNilContext]; or [limit.ErrClosed]. Other errors are ctx's own, or say
-// why Redis did not answer. After such an error, the hold may or may not have been prolonged.
+// Errors wrap [limit.ErrHoldEnded] if the hold was settled or cancelled, has ended and was given back, or was
+// lost by Redis; [limit.ErrInvalidHold]; [limit.ErrNilContext]; or [limit.ErrClosed]. Other errors are ctx's own,
+// or say why Redis did not answer. After such an error, the hold may or may not have been prolonged.
 func (h *Hold) Extend(ctx context.Context, life time.Duration) error {
 	r, l := h.rule, h.rule.limiter
 	if err := r.checkHold(life); err != nil {

@@ -55,7 +55,7 @@ func (l *Limiter) PutInForce(rules ...*Rule) error {
 func (l *Limiter) replace(known, r *Rule) {
 	if known != r {
 		r.successor.Store(nil) // first, so that latest always comes to an end
-		if known != nil {
+		if known != nil && sameKind(known.limit, r.limit) { // a source may change the kind of its rules
 			known.successor.Store(r)
 		}
 	}
@@ -82,8 +82,8 @@ func (r *Rule) latest() *Rule {
 // A rule that the source has put in force before and now leaves out is no longer in force, unless another
 // source has it or the program uses it.
 //
-// Errors are those of PutInForce, and a [*ConflictError], which names both rules. After an error, nothing
-// has changed.
+// Errors are those of PutInForce, and a [*ConflictError], which names both rules. But a source may change its own
+// rules, of which the program has none, to or from a limit of [limit.Concurrent]. After an error, nothing has changed.
 func (l *Limiter) PutInForceFrom(source string, rules ...*Rule) error {
 	if err := l.checkOwn(rules); err != nil {
 		return err
