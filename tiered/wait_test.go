@@ -111,7 +111,7 @@ func TestLaw6TwentyThousandWaiters(t *testing.T) { // not in parallel: the calle
 	client := redistest.Start(t).Client(t)
 	l := newLimiterOn(t, client, redistest.Prefix())
 	const releases = 4
-	r := newRule(t, l, "r", limit.Per(int64(waiters/releases), 2*time.Second), Use(limit.SlidingLog()))
+	r := newRule(t, l, "r", limit.Per(int64(waiters/releases), time.Second), Use(limit.SlidingLog()))
 	before := redistest.DecisionCalls(t, client)
 	mustAllow(t, r, "k", r.limit.Quota())
 	charged := make([]atomic.Int64, waiters) // on Redis's clock
