@@ -22,33 +22,41 @@ func TestLaw4CloseOfAHungRedisIsBounded(t *testing.T) {
 	t.Parallel()
 	for _, on := range []struct {
 		name   string
-		client func(t *testing.T) (redis.UniversalClient, []*redistest.Server)
+		start  func(t *testing.T) []*redistest.Server
+		client func(addrs []string) redis.UniversalClient
 	}{
 		// These clients do not keep the deadlines of contexts: their time-outs are 5 s and more.
-		{"one node", func(t *testing.T) (redis.UniversalClient, []*redistest.Server) {
-			server := redistest.Start(t)
-			return redis.NewClient(&redis.Options{Addr: server.Addr()}), []*redistest.Server{server}
+		{"one node", func(t *testing.T) []*redistest.Server {
+			return []*redistest.Server{redistest.Start(t)}
+		}, func(addrs []string) redis.UniversalClient {
+			return redis.NewClient(&redis.Options{Addr: addrs[0]})
 		}},
-		{"a Cluster", func(t *testing.T) (redis.UniversalClient, []*redistest.Server) {
-			cluster := redistest.StartCluster(t, 2)
-			return redis.NewClusterClient(&redis.ClusterOptions{Addrs: cluster.Addrs()}), cluster.Nodes()
+		{"a Cluster", func(t *testing.T) []*redistest.Server {
+			return redistest.StartCluster(t, 2).Nodes()
+		}, func(addrs []string) redis.UniversalClient {
+			return redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs})
 		}},
 	} {
 		t.Run(on.name, func(t *testing.T) {
 			t.Parallel()
+			servers := on.start(t)
+			var addrs []string
+			for _, s := range servers {
+				addrs = append(addrs, s.Addr())
+			}
 			for _, inForce := range []string{"nothing", "leases", "holds", "slots"} {
-				t.Run(inForce, func(t *testing.T) { closesInTime(t, on.client, inForce) })
+				t.Run(inForce, func(t *testing.T) { closesInTime(t, on.client(addrs), servers, inForce) })
 			}
 		})
 	}
 }
 
-func closesInTime(t *testing.T, connect func(*testing.T) (redis.UniversalClient, []*redistest.Server), inForce string) {
+// closesInTime pauses the servers, and lets them continue when the test has ended.
+func closesInTime(t *testing.T, client redis.UniversalClient, servers []*redistest.Server, inForce string) {
 	const (
 		deadline = 50 * time.Millisecond
 		slack    = 500 * time.Millisecond // a busy machine runs timers late, and cleans up slowly
 	)
-	client, servers := connect(t)
 	t.Cleanup(func() { _ = client.Close() })
 	l, err := New(client, Prefix(redistest.Prefix()), Deadline(deadline), LedgerKeys(1000), RememberDenials(1000), Logger(slog.New(slog.DiscardHandler)))
 	if err != nil {

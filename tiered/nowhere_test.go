@@ -14,44 +14,43 @@ import (
 // when a master has them again. go-redis sends commands for such slots to random nodes.
 func TestLaw11SlotsThatNoMasterHas(t *testing.T) {
 	t.Parallel()
-	t.Run("a master is forgotten", func(t *testing.T) {
-		t.Parallel()
-		cluster := redistest.StartCluster(t, 3, "--cluster-require-full-coverage", "no", "--cluster-node-timeout", "2000")
-		l := newLimiterOn(t, cluster.Client(t), "tl", Deadline(2*time.Second), RememberDenials(0))
-		master := cluster.Nodes()[1]
-		lost, kept := keysOf(t, master, l)
-		id, err := master.Client(t).ClusterMyID(t.Context()).Result()
-		if err != nil {
-			t.Fatal(err)
+	cluster := redistest.StartCluster(t, 3, "--cluster-require-full-coverage", "no")
+	client := cluster.Client(t)
+	l := newLimiterOn(t, client, "tl", Deadline(2*time.Second), RememberDenials(0))
+	its, others := keysOf(t, cluster.Nodes()[1], l)
+	slot := int(client.ClusterKeySlot(t.Context(), "{"+its[0]+"}").Val())
+	checkSlotsNowhere(t, l, its[:1], slices.Concat(its[1:], others), func() {
+		for _, node := range cluster.Nodes() {
+			if err := node.Client(t).ClusterDelSlots(context.Background(), slot).Err(); err != nil {
+				t.Error(err)
+			}
 		}
-		checkSlotsNowhere(t, l, lost, kept, func() {
-			master.Kill()
-			for _, other := range []*redistest.Server{cluster.Nodes()[0], cluster.Nodes()[2]} {
-				if err := other.Client(t).ClusterForget(context.Background(), id).Err(); err != nil {
-					t.Error(err)
-				}
+	}, func() error {
+		return cluster.Nodes()[1].Client(t).ClusterAddSlots(context.Background(), slot).Err()
+	}, Healthy)
+}
+
+// Law 11: the same holds for the slots of a master that is lost and that the others forget.
+func TestLaw11SlotsOfAMasterThatIsForgotten(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartCluster(t, 3, "--cluster-require-full-coverage", "no", "--cluster-node-timeout", "2000")
+	l := newLimiterOn(t, cluster.Client(t), "tl", Deadline(2*time.Second), RememberDenials(0))
+	master := cluster.Nodes()[1]
+	lost, kept := keysOf(t, master, l)
+	id, err := master.Client(t).ClusterMyID(t.Context()).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkSlotsNowhere(t, l, lost, kept, func() {
+		master.Kill()
+		for _, other := range []*redistest.Server{cluster.Nodes()[0], cluster.Nodes()[2]} {
+			if err := other.Client(t).ClusterForget(context.Background(), id).Err(); err != nil {
+				t.Error(err)
 			}
-		}, func() error {
-			return cluster.Nodes()[0].Client(t).ClusterAddSlotsRange(context.Background(), 16384/3, 2*16384/3-1).Err()
-		}, Settling) // what the master knew is lost
-	})
-	t.Run("a slot is deleted", func(t *testing.T) {
-		t.Parallel()
-		cluster := redistest.StartCluster(t, 3, "--cluster-require-full-coverage", "no")
-		client := cluster.Client(t)
-		l := newLimiterOn(t, client, "tl", Deadline(2*time.Second), RememberDenials(0))
-		its, others := keysOf(t, cluster.Nodes()[1], l)
-		slot := int(client.ClusterKeySlot(t.Context(), "{"+its[0]+"}").Val())
-		checkSlotsNowhere(t, l, its[:1], slices.Concat(its[1:], others), func() {
-			for _, node := range cluster.Nodes() {
-				if err := node.Client(t).ClusterDelSlots(context.Background(), slot).Err(); err != nil {
-					t.Error(err)
-				}
-			}
-		}, func() error {
-			return cluster.Nodes()[1].Client(t).ClusterAddSlots(context.Background(), slot).Err()
-		}, Healthy)
-	})
+		}
+	}, func() error {
+		return cluster.Nodes()[0].Client(t).ClusterAddSlotsRange(context.Background(), 16384/3, 2*16384/3-1).Err()
+	}, Settling) // what the master knew is lost
 }
 
 // checkSlotsNowhere asks about keys whose slots have no master between begin and end, and about others that are kept.
