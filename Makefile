@@ -83,12 +83,13 @@ empty :=
 space := $(empty) $(empty)
 RACE_SKIP := $(subst $(space),|,$(strip $(RACE_SKIP)))
 
-# Without the race detector, up to twelve parallel tests of a package run at once in the library's own
-# module, because they mostly wait. Elsewhere scripts/go-test sets the number. Some tests of faults
-# check how soon Redis decides again after a failover, and the race detector multiplies the use of the
-# processors: with eight at once, the nodes of a Cluster were too slow for a test, once in six runs
-# beside other work.
+# The numbers of parallel tests of a package that run at once in the library's own module, without and with the
+# race detector, because they mostly wait. Elsewhere scripts/go-test sets the number. Some tests of faults check how
+# soon Redis decides again after a failover, and the race detector multiplies the use of the processors: with eight
+# at once, the nodes of a Cluster were too slow for a test, once in six runs beside other work. In all packages, at
+# most three Clusters are in use at once (internal/redistest).
 AT_ONCE := $$(test "$$module" != . || echo -parallel 12)
+RACE_AT_ONCE := $$(test "$$module" != . || echo -parallel 6)
 
 # Sets the variable tested to the packages of a module that have tests and do not only compute. Sets
 # waiting to the packages among them that mostly wait, and others to the rest.
@@ -125,7 +126,7 @@ test: redis ## run all tests; installs a Redis server if there is none
 
 .PHONY: race
 race: redis ## run the tests in which the race detector may find something, with it
-	$(call each,export RAPID_CHECKS=$(RACE_CHECKS); $(OTHERS); $(call go_test,-race -timeout 15m -skip '$(RACE_SKIP)'),$(RACE_MODULES))
+	$(call each,export RAPID_CHECKS=$(RACE_CHECKS); $(OTHERS); $(call go_test,-race -timeout 15m -skip '$(RACE_SKIP)',$(RACE_AT_ONCE)),$(RACE_MODULES))
 
 .PHONY: soak
 soak: redis ## run the tests on many random cases (SOAK_CHECKS=5000), kill holders (SOAK_KILLS=10000), call under random loads (SOAK_LOAD=5m), run each fuzz target for long (FUZZ_TIME=1m)

@@ -15,6 +15,11 @@ import (
 // slotCount is the number of hash slots of every Redis Cluster.
 const slotCount = 16384
 
+// clustersInUse limits how many Clusters the tests of a package use at once, apart from the shared one. Many of these
+// tests check that nodes act in time, and their nodes and clients need more of the processors than those of other
+// tests. Tests wait for their turn when their Cluster has started, because a Cluster that starts mostly waits.
+var clustersInUse = make(chan struct{}, 3)
+
 // Cluster is a Redis Cluster. It starts as masters without replicas.
 type Cluster struct {
 	args    []string // of every node's command line
@@ -23,13 +28,20 @@ type Cluster struct {
 }
 
 // StartCluster starts a Cluster whose masters own equal shares of the slots. It returns when every master sees the
-// whole Cluster, after two to three seconds, because a master serves nothing in its first two seconds. args are
-// added to each command line.
+// whole Cluster and fewer than three other Clusters are in use. That takes two to three seconds at least, because a
+// master serves nothing in its first two seconds. A test that needs several Clusters at once must not run beside
+// others of its kind, which could wait for each other. args are added to each command line.
 func StartCluster(tb testing.TB, masters int, args ...string) *Cluster {
 	tb.Helper()
 	if masters < 1 || masters > slotCount {
 		tb.Fatalf("redistest: a Cluster of %d masters cannot be; ask for 1 to %d", masters, slotCount)
 	}
+	inUse := false
+	tb.Cleanup(func() { // after the nodes have ended
+		if inUse {
+			<-clustersInUse
+		}
+	})
 	c := &Cluster{args: args, masters: masters}
 	for range masters {
 		c.nodes = append(c.nodes, startClusterNode(tb, args))
@@ -37,6 +49,8 @@ func StartCluster(tb testing.TB, masters int, args ...string) *Cluster {
 	if err := c.form(tb); err != nil {
 		tb.Fatal(err)
 	}
+	clustersInUse <- struct{}{}
+	inUse = true
 	return c
 }
 
