@@ -107,6 +107,7 @@ func TestSlowRedis(t *testing.T) {
 // machine. If each trip had the deadline to itself, two late trips would take twice as long. What Redis has not
 // decided by then is decided without it, which is not an error.
 func TestRequestsOfSeveralTripsHaveOneDeadline(t *testing.T) {
+	t.Parallel()
 	const deadline = 2 * time.Second // a busy machine may be late by as much
 	dir := configDir(t, lossy+"  - {key: second, rate_limit: {unit: second, requests_per_unit: 1000}}\n")
 	back := asking("d counted=a log=a log=b counted=b")
