@@ -23,7 +23,7 @@ func TestLaw7ManySlotsDoNotDelayFurtherOnesInAnOutage(t *testing.T) { // not in 
 		_, _, _ = r.Acquire(context.Background(), "x", 1)
 		return l.State() == Outage
 	})
-	const keys, further = 20_000, 400
+	const keys, further = 20_000, 100
 	for i := range keys {
 		mustAcquire(t, r, fmt.Sprint(i), 1)
 	}
