@@ -50,12 +50,12 @@ func (l *Limiter) PutInForce(rules ...*Rule) error {
 	return nil
 }
 
-// replace puts a rule in force in place of the known one of its name, which is nil if there is none. The limiter's mu
-// must be held.
+// replace puts a rule in force in place of the known one of its name, which is nil if there is none. A source may change
+// the kind of its rules; a rule is then not the successor of the known one. The limiter's mu must be held.
 func (l *Limiter) replace(known, r *Rule) {
 	if known != r {
 		r.successor.Store(nil) // first, so that latest always comes to an end
-		if known != nil && sameKind(known.limit, r.limit) { // a source may change the kind of its rules
+		if known != nil && sameKind(known.limit, r.limit) {
 			known.successor.Store(r)
 		}
 	}
