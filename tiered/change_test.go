@@ -295,3 +295,16 @@ func TestSettlementsAfterAChangeDenyNothing(t *testing.T) {
 		})
 	}
 }
+
+// The same is true for the unspent units of a lease that was granted before the change.
+func TestLeasesThatEndAfterAChangeDenyNothing(t *testing.T) {
+	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix())
+	small := newRule(t, l, "r", limit.PerHour(1000), Use(limit.SlidingCounter(4, limit.Strict)), Lease(20))
+	spent := spendUntilLeased(t, small, "k")
+	large, err := l.ChangeRule("r", limit.PerHour(2000).WithBurst(2000), Use(limit.GCRA()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustAllow(t, large, "k", 1)
+	redistest.Eventually(t, "the lease is given back", func() bool { return left(t, large, "k") >= 2000-spent-1 })
+}

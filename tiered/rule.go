@@ -122,7 +122,10 @@ func (l *Limiter) describedRule(name string, lim limit.Limit, c ruleConfig) (*Ru
 	}
 	r.inOutage = r.outageRule()
 	if terms != nil {
-		r.lease = &lease.Rule{Terms: terms, Outage: r.inOutage, ForgetDenial: r.forgetDenial}
+		r.lease = &lease.Rule{
+			Terms: terms, Outage: r.inOutage, ForgetDenial: r.forgetDenial,
+			Latest: func() *outage.Rule { return r.latest().inOutage },
+		}
 	}
 	return r, nil
 }

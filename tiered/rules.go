@@ -27,7 +27,8 @@ func (l *Limiter) PrepareRule(name string, lim limit.Limit, options ...RuleOptio
 
 // PutInForce puts the rules in force under their names, all at the same moment: [Limiter.Rule] returns
 // them from then on. A rule that is no longer in force still decides by its own limit, so the program
-// must then use the new rules.
+// must then use the new rules. Refunds and settlements of units that it has charged are made under the
+// new one.
 //
 // Errors wrap [limit.ErrInvalidRule] if a rule is nil or belongs to another limiter, if two different rules
 // have the same name, or if only one of a rule and the one in force has a limit of [limit.Concurrent]. In that case

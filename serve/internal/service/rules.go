@@ -116,13 +116,18 @@ func (s *Service) load(c *config.Config) (*loaded, error) {
 	if problems != nil {
 		return nil, errors.Join(problems...)
 	}
+	last := make(map[time.Duration]*tiered.Rule)
 	for _, lim := range c.Limits() {
 		l.counts[lim] = s.stats.Limit(lim.StatName)
 		if lim.Rule != nil {
-			// Pages show this rule. Of several limits with one window, they show the last.
-			if err := s.limiters.of(lim.Window).PutInForce(lim.Rule); err != nil {
-				return nil, err
-			}
+			last[lim.Window] = lim.Rule
+		}
+	}
+	// Pages show these rules. Of several limits with one window, all of which are used, they show the last. The others are
+	// never in force: hits that they have counted would otherwise be given back under the last.
+	for window, rule := range last {
+		if err := s.limiters.of(window).PutInForce(rule); err != nil {
+			return nil, err
 		}
 	}
 	return l, nil
