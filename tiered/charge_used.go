@@ -39,7 +39,7 @@ func (r *Rule) chargeUsed(ctx context.Context, k *callKey, units int64) {
 	err := breaker.ErrOpen
 	if s.Breaker.Closed() {
 		_, err = s.Decide(ctx, remote.Entry{
-			Key: string(k.inRedis()), Rule: r.latest().encoded, Operation: lua.Settle, Cost: units, Hold: &remote.Hold{},
+			Key: string(k.inRedis()), Rule: r.inOutage.Latest().Encoded, Operation: lua.Settle, Cost: units, Hold: &remote.Hold{},
 		})
 	}
 	q := r.requestAbout(k)

@@ -83,11 +83,11 @@ const refundAgain = 5 * time.Millisecond
 // moving, which proves that nothing was given back, giveBack asks again until the deadline. It works also
 // while the limiter is being closed.
 func (r *Rule) giveBack(ctx context.Context, k *callKey, units, charged, at int64) error {
-	s, returned, latest := r.limiter.shardOf(k), units, r.latest()
+	s, returned, latest := r.limiter.shardOf(k), units, r.inOutage.Latest()
 	granted := int64(ledger.Oldest) // when the charge was made, in the limiter's time
 	if at != 0 {
 		e := remote.Entry{
-			Key: string(k.inRedis()), Rule: latest.encoded, Operation: lua.Refund,
+			Key: string(k.inRedis()), Rule: latest.Encoded, Operation: lua.Refund,
 			Cost: units, Charged: charged, Stamp: at,
 		}
 		until := time.Now().Add(r.limiter.config.deadline)
@@ -105,7 +105,7 @@ func (r *Rule) giveBack(ctx context.Context, k *callKey, units, charged, at int6
 		// A log gives back the oldest units, and so does the ledger then. Other algorithms give back those of the
 		// charge. asked is from before Redis read its clock. So granted is too early, if anything, and nothing is
 		// taken back that was granted after the charge.
-		if !latest.algorithm.Same(limit.SlidingLog()) {
+		if !latest.Algorithm.Same(limit.SlidingLog()) {
 			granted = asked - max(0, reply.Stamp-at)*int64(time.Microsecond)
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"fmt"
 	"runtime"
-	"sync/atomic"
 	"time"
 
 	"github.com/tierlimit/tierlimit/internal/lease"
@@ -32,13 +31,12 @@ type Rule struct {
 	encoded    *remote.Rule
 	denialSalt uint64 // differs for each rule and limit
 	inOutage   *outage.Rule
-	counters   *ruleCounters        // counters of the rule's name
-	decisions  *decisionCounts      // counts for rules on a dry run, or for the others
-	own        bool                 // made by WithLimit, for keys with their own limit
-	shadow     *shadow              // nil: none
-	lease      *lease.Rule          // nil: none
-	slotTTL    time.Duration        // 0 unless the limit is a limit.Concurrent
-	successor  atomic.Pointer[Rule] // the rule that was put in force in place of this one; nil: none, see latest
+	counters   *ruleCounters   // counters of the rule's name
+	decisions  *decisionCounts // counts for rules on a dry run, or for the others
+	own        bool            // made by WithLimit, for keys with their own limit
+	shadow     *shadow         // nil: none
+	lease      *lease.Rule     // nil: none
+	slotTTL    time.Duration   // 0 unless the limit is a limit.Concurrent
 
 	// Guarded by the limiter's mu:
 	held    bool     // Limiter.Rule has returned it
@@ -122,10 +120,7 @@ func (l *Limiter) describedRule(name string, lim limit.Limit, c ruleConfig) (*Ru
 	}
 	r.inOutage = r.outageRule()
 	if terms != nil {
-		r.lease = &lease.Rule{
-			Terms: terms, Outage: r.inOutage, ForgetDenial: r.forgetDenial,
-			Latest: func() *outage.Rule { return r.latest().inOutage },
-		}
+		r.lease = &lease.Rule{Terms: terms, Outage: r.inOutage, ForgetDenial: r.forgetDenial}
 	}
 	return r, nil
 }

@@ -54,26 +54,14 @@ func (l *Limiter) PutInForce(rules ...*Rule) error {
 // replace puts a rule in force in place of the known one of its name, which is nil if there is none. A source may change
 // the kind of its rules; a rule is then not the successor of the known one. The limiter's mu must be held.
 func (l *Limiter) replace(known, r *Rule) {
-	if known != r {
-		r.successor.Store(nil) // first, so that latest always comes to an end
-		if known != nil && sameKind(known.limit, r.limit) {
-			known.successor.Store(r)
-		}
+	switch {
+	case r.limit.IsConcurrent(): // units are given back to the process's own record, whatever the rule
+	case known == nil || !sameKind(known.limit, r.limit):
+		r.inOutage.Replace(nil)
+	default:
+		r.inOutage.Replace(known.inOutage)
 	}
 	l.rules[r.name] = r
-}
-
-// latest returns the rule that is in force in place of this one, or this one. Units that were charged by a rule are given
-// back, and corrected to what was used, under the latest one. The old rule would convert the key's state to its own
-// algorithm, and the next decision would convert it back. Each conversion from GCRA counts units that may be free.
-func (r *Rule) latest() *Rule {
-	for {
-		next := r.successor.Load()
-		if next == nil {
-			return r
-		}
-		r = next
-	}
 }
 
 // PutInForceFrom is [Limiter.PutInForce] for rules of a named source, such as a file's path, beside the

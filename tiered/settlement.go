@@ -75,7 +75,7 @@ func (l *Limiter) send(ctx context.Context, s *settlement) bool {
 		return false
 	}
 	reply, err := shard.Decide(ctx, remote.Entry{
-		Key: string(s.key.name), Rule: s.rule.latest().encoded, Operation: lua.Settle, Cost: s.used,
+		Key: string(s.key.name), Rule: s.rule.inOutage.Latest().Encoded, Operation: lua.Settle, Cost: s.used,
 		Hold: &s.key.hold.terms,
 	})
 	switch {

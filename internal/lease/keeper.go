@@ -33,8 +33,6 @@ const (
 type Rule struct {
 	*Terms
 	Outage *outage.Rule
-	// Latest returns the rule that is in force in place of this one, or this one. Unspent units are given back under it.
-	Latest func() *outage.Rule
 	// ForgetDenial is called with the hash of a key when units of the key were given back.
 	ForgetDenial func(hash uint64)
 }
@@ -245,7 +243,7 @@ func (k *Keeper) late() error {
 // less than Redis, but never more.
 func (k *Keeper) unrecord(e *local.Ended[*Rule]) {
 	key, granted := remote.UserKey(e.Key), e.Asked
-	if e.Owner.Latest().Algorithm.Same(limit.SlidingLog()) {
+	if e.Owner.Outage.Latest().Algorithm.Same(limit.SlidingLog()) {
 		granted = ledger.Oldest
 	}
 	q := outage.Request{Rule: e.Owner.Outage, Hash: e.Hash, Key: key}
@@ -255,7 +253,7 @@ func (k *Keeper) unrecord(e *local.Ended[*Rule]) {
 // unspent returns the entry that refunds the unspent units of a lease.
 func unspent(e *local.Ended[*Rule]) remote.Entry {
 	return remote.Entry{
-		Key: e.Key, Rule: e.Owner.Latest().Encoded, Operation: lua.Refund,
+		Key: e.Key, Rule: e.Owner.Outage.Latest().Encoded, Operation: lua.Refund,
 		Cost: e.Left, Charged: e.Units, Stamp: e.Stamp,
 	}
 }

@@ -99,7 +99,6 @@ func newLeasing(t *testing.T) *leasing {
 		t.Fatalf("%+v, in Redis %v", terms, inRedis)
 	}
 	l.rule = &Rule{Terms: terms, Outage: &outage.Rule{Name: "r", Limit: lim, Capacity: 1000}, ForgetDenial: func(hash uint64) { l.forgotten = append(l.forgotten, hash) }}
-	l.rule.Latest = func() *outage.Rule { return l.rule.Outage }
 	return l
 }
 

@@ -2,6 +2,7 @@ package outage
 
 import (
 	"math"
+	"sync/atomic"
 	"time"
 
 	"github.com/tierlimit/tierlimit/limit"
@@ -9,7 +10,8 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// Rule has the properties of a limiter's rule that are needed without Redis. A Rule is immutable.
+// Rule has the properties of a limiter's rule that are needed without Redis. A Rule is immutable, but another may take
+// its place.
 type Rule struct {
 	Name      string
 	Limit     limit.Limit
@@ -21,6 +23,31 @@ type Rule struct {
 	Salt      uint64 // differs for each rule name and window
 	Terms     uint64 // differs for each limit and algorithm
 	Number    uint8  // number of the name in the ledger
+
+	successor atomic.Pointer[Rule] // see Latest
+}
+
+// Replace records that the rule is in force from now on, in place of the known one, which may be nil.
+func (r *Rule) Replace(known *Rule) {
+	if known != r {
+		r.successor.Store(nil) // first, so that Latest always comes to an end
+		if known != nil {
+			known.successor.Store(r)
+		}
+	}
+}
+
+// Latest returns the rule that is in force in place of this one, or this one. What a rule has charged is given back, and
+// corrected to what was used, under the latest one. The old rule would convert the key's state to its own algorithm, and
+// the next decision would convert it back. Each conversion from GCRA counts units that may be free.
+func (r *Rule) Latest() *Rule {
+	for {
+		next := r.successor.Load()
+		if next == nil {
+			return r
+		}
+		r = next
+	}
 }
 
 // windowStart returns when the fixed window began that contains a moment of Redis's clock; both are in µs.
