@@ -3,6 +3,8 @@ package rulesfile
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -40,5 +42,35 @@ func TestHoldLife(t *testing.T) {
 	check(0)
 	if err := hold(); !errors.Is(err, limit.ErrInvalidHold) {
 		t.Errorf("held under a file that does not say how long: %v", err)
+	}
+}
+
+// Holds from before a reload are settled under the limits of the new file, also those of plans and single keys. So they
+// do not convert the key's state back to an algorithm that is no longer in use, after which free units would count as used.
+func TestHoldsThroughAReload(t *testing.T) {
+	const file = "rules: {tokens: {limit: %[1]d/1m, plans: {gold: %[1]d/1m}, keys: {own: %[1]d/1m, joins: 50000/1m}}}\nkeys: {k: gold}"
+	f := newRulesFile(t, fmt.Sprintf(file, 100_000))
+	rules := f.load(newLimiter(t))
+	tokens := rule(t, rules, "tokens")
+	keys := []string{"none", "k", "own", "joins"}
+	holds := map[string]*tiered.Hold{}
+	for _, key := range keys {
+		h, d, err := tokens.For(key).Hold(context.Background(), key, 500, time.Minute)
+		if err != nil || h == nil {
+			t.Fatalf("%s: %+v, %v", key, d, err)
+		}
+		holds[key] = h
+	}
+	f.write(strings.ReplaceAll(fmt.Sprintf(file, 200_000), "joins: 50000/1m", "joins: gold"))
+	must(t, rules.Reload())
+	for _, key := range keys {
+		if a := tokens.For(key).Algorithm(); a != limit.GCRA() {
+			t.Errorf("%s is counted by %v", key, a)
+		}
+		allow(t, tokens, key, 1000)
+		must(t, holds[key].Settle(context.Background(), 100))
+		if d := allow(t, tokens, key, 90_000); !d.Allowed {
+			t.Errorf("%s, after the settlement of a hold: %+v", key, d)
+		}
 	}
 }

@@ -59,6 +59,7 @@ func Load(limiter *tiered.Limiter, path string, options ...Option) (*Rules, erro
 	if err := option.Apply(r, options); err != nil {
 		return nil, err
 	}
+	r.inForce.Store(new(inForce))
 	r.tried = see(path)
 	if _, err := r.putInForce(r.tried); err != nil {
 		return nil, err
@@ -176,6 +177,27 @@ func (r *Rules) putInForce(seen sighting) (int, error) {
 		}
 		return 0, err
 	}
+	for name, t := range next {
+		if before := (*r.inForce.Load())[name]; before != nil && sameCalls(before.rule.Limit(), t.rule.Limit()) {
+			t.takeOver(before)
+		}
+	}
 	r.inForce.Store(&next)
 	return len(rules), nil
+}
+
+// takeOver has the copies with the limits of plans and keys take over from those of the same plans and keys before.
+func (t *terms) takeOver(before *terms) {
+	ofPlan := make(map[*tiered.Rule]bool)
+	for plan, old := range before.plans {
+		ofPlan[old] = true
+		if rule := t.plans[plan]; rule != nil {
+			_ = rule.TakeOver(old) // there is no error: they are of one name and kind
+		}
+	}
+	for key, old := range before.keys {
+		if rule := t.keys[key]; rule != nil && !ofPlan[old] { // other keys are still on the plan
+			_ = rule.TakeOver(old)
+		}
+	}
 }

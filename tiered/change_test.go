@@ -308,3 +308,60 @@ func TestLeasesThatEndAfterAChangeDenyNothing(t *testing.T) {
 	mustAllow(t, large, "k", 1)
 	redistest.Eventually(t, "the lease is given back", func() bool { return left(t, large, "k") >= 2000-spent-1 })
 }
+
+// A copy takes over from another one only if the program says so, and only from one that counts the same.
+func TestCopiesTakeOver(t *testing.T) {
+	l, ctx := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix()), t.Context()
+	tokens := newRule(t, l, "tokens", limit.PerMinute(1000))
+	copyOf := func(n int64) *Rule {
+		t.Helper()
+		r, err := tokens.WithLimit(limit.PerMinute(n))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	small, large := copyOf(100_000), copyOf(200_000)
+	if large.Algorithm() == small.Algorithm() {
+		t.Fatalf("both count by %v", large.Algorithm())
+	}
+	hold := mustHold(t, small, "k", 500, time.Minute)
+	if err := large.TakeOver(small); err != nil {
+		t.Fatal(err)
+	}
+	mustAllow(t, large, "k", 1000)
+	if err := hold.Settle(ctx, 100); err != nil {
+		t.Fatal(err)
+	}
+	if free := left(t, large, "k"); free < large.Limit().Burst()-1100 {
+		t.Errorf("%d units of %d are free after 1100 were used", free, large.Limit().Burst())
+	}
+	// Back and forth is no circle.
+	if err := errors.Join(small.TakeOver(large), large.TakeOver(large), small.TakeOver(small)); err != nil {
+		t.Fatal(err)
+	}
+	if small.inOutage.Latest() != small.inOutage || large.inOutage.Latest() != small.inOutage {
+		t.Error("the first one is not the latest of both")
+	}
+
+	elsewhere := newRule(t, newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix()), "tokens", limit.PerMinute(1000))
+	for what, c := range map[string]struct {
+		other *Rule
+		word  string
+	}{
+		"nil":                {nil, "nil"},
+		"of another limiter": {elsewhere, "another limiter"},
+		"of another name":    {newRule(t, l, "other", limit.PerMinute(1000)), `"other"`},
+	} {
+		if err := small.TakeOver(c.other); !errors.Is(err, limit.ErrInvalidRule) || !strings.Contains(err.Error(), c.word) {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	jobs, err := l.PrepareRule("tokens", limit.Concurrent(3))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := small.TakeOver(jobs); !errors.Is(err, limit.ErrInvalidRule) || !strings.Contains(err.Error(), "3") {
+		t.Errorf("of another kind: %v", err)
+	}
+}

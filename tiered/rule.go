@@ -129,7 +129,8 @@ func (l *Limiter) describedRule(name string, lim limit.Limit, c ruleConfig) (*Ru
 // and metrics. Use it for keys with their own limit, such as a tenant's plan. It takes some microseconds.
 // So call it for each plan when the program starts, and for a tenant's own limit when that is loaded or
 // changes, but not for each request. The limiter does not keep the copy. If the rule's algorithm was
-// chosen by the size of its limit, it is chosen again.
+// chosen by the size of its limit, it is chosen again. If the copy takes the place of an earlier one, also
+// call [Rule.TakeOver].
 //
 // Errors wrap [limit.ErrInvalidLimit], also if only one of the two limits is a limit of [limit.Concurrent];
 // [limit.ErrInvalidAlgorithm], [limit.ErrInvalidOption] or [limit.ErrClosed].

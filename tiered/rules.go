@@ -52,16 +52,47 @@ func (l *Limiter) PutInForce(rules ...*Rule) error {
 }
 
 // replace puts a rule in force in place of the known one of its name, which is nil if there is none. A source may change
-// the kind of its rules; a rule is then not the successor of the known one. The limiter's mu must be held.
+// the kind of its rules; the rule then does not take over the units of the known one. The limiter's mu must be held.
 func (l *Limiter) replace(known, r *Rule) {
+	if known != nil && !sameKind(known.limit, r.limit) {
+		known = nil
+	}
+	r.takeOver(known)
+	l.rules[r.name] = r
+}
+
+// TakeOver tells the limiter that the program uses this rule from now on where it has used another one of the
+// same name, such as a copy by [Rule.WithLimit] for a tenant whose limit has changed. The units that the
+// other rule has charged count under this one in any case. Now they are also refunded and settled under it,
+// and so is what is left of the other rule's leases: see "Changing a rule" in docs/algorithms.md. For rules
+// that are not copies, [Limiter.ChangeRule], [Limiter.PutInForce] and [Limiter.PutInForceFrom] do this.
+//
+// The error wraps [limit.ErrInvalidRule] if the other rule is nil, or is of another name or limiter, or if
+// only one of the two has a limit of [limit.Concurrent].
+func (r *Rule) TakeOver(other *Rule) error {
+	switch {
+	case !r.limiter.owns(other):
+		return fmt.Errorf("%w: rule %q cannot take over from a rule that is nil, or that belongs to another limiter", limit.ErrInvalidRule, r.name)
+	case other.name != r.name:
+		return fmt.Errorf("%w: rule %q cannot take over from rule %q: their names must be the same", limit.ErrInvalidRule, r.name, other.name)
+	case !sameKind(other.limit, r.limit):
+		return fmt.Errorf("%w: rule %q has the limit %v, and cannot take over from one with the limit %v: "+otherKind, limit.ErrInvalidRule, r.name, r.limit, other.limit)
+	}
+	r.limiter.mu.Lock()
+	defer r.limiter.mu.Unlock()
+	r.takeOver(other)
+	return nil
+}
+
+// takeOver is TakeOver for a rule of the same kind, or nil. The limiter's mu must be held.
+func (r *Rule) takeOver(other *Rule) {
 	switch {
 	case r.limit.IsConcurrent(): // units are given back to the process's own record, whatever the rule
-	case known == nil || !sameKind(known.limit, r.limit):
-		r.inOutage.Replace(nil)
+	case other == nil:
+		r.inOutage.TakeOver(nil)
 	default:
-		r.inOutage.Replace(known.inOutage)
+		r.inOutage.TakeOver(other.inOutage)
 	}
-	l.rules[r.name] = r
 }
 
 // PutInForceFrom is [Limiter.PutInForce] for rules of a named source, such as a file's path, beside the

@@ -27,19 +27,19 @@ type Rule struct {
 	successor atomic.Pointer[Rule] // see Latest
 }
 
-// Replace records that the rule is in force from now on, in place of the known one, which may be nil.
-func (r *Rule) Replace(known *Rule) {
-	if known != r {
+// TakeOver makes the rule the successor of another one, which may be nil. Calls must not overlap.
+func (r *Rule) TakeOver(other *Rule) {
+	if other != r {
 		r.successor.Store(nil) // first, so that Latest always comes to an end
-		if known != nil {
-			known.successor.Store(r)
+		if other != nil {
+			other.successor.Store(r)
 		}
 	}
 }
 
-// Latest returns the rule that is in force in place of this one, or this one. What a rule has charged is given back, and
-// corrected to what was used, under the latest one. The old rule would convert the key's state to its own algorithm, and
-// the next decision would convert it back. Each conversion from GCRA counts units that may be free.
+// Latest returns the last of the rule's successors, or the rule itself if it has none. What a rule has charged is given
+// back, and corrected to what was used, under the latest one. The old rule would convert the key's state to its own
+// algorithm, and the next decision would convert it back. Each conversion from GCRA counts units that may be free.
 func (r *Rule) Latest() *Rule {
 	for {
 		next := r.successor.Load()
