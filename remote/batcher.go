@@ -78,7 +78,7 @@ type Batcher struct {
 	alone    bool   // no other process of the fleet uses Redis
 	parallel bool   // Go may use more than one processor
 	newest   uint64 // the hash of the call that came last; 0 for a group
-	repeated bool   // it has the hash of the call before it, and may share an entry with it
+	repeated bool   // it has the hash of the call before it, and likely shares an entry with it
 	many     int64  // local time at which more than fewCallers waited last
 	failed   bool   // the last trip failed
 	slow     bool   // Redis is slow, or the last trip failed

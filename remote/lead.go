@@ -57,7 +57,7 @@ func (b *Batcher) enqueue(c *call) (lead, others bool, err error) {
 	if b.queue.entries >= b.opt.Queue || !b.hasRoom(c.began) && b.room.mayTurnAway(c.began) {
 		return false, false, ErrNoRoom
 	}
-	b.repeated = c.group == nil && c.entry.Hash == b.newest
+	b.repeated = c.group == nil && c.entry.Hash == b.newest && !c.entry.Rule.slots
 	b.newest = c.entry.Hash
 	b.queue.add(c)
 	if b.waiting.Load() > fewCallers {
@@ -119,7 +119,8 @@ func (b *Batcher) minEntries() int {
 
 // ownTripsPay reports whether the waiting calls need not share a trip. To share one, callers must wake each other up, and if
 // Go may use another processor, it starts a thread there each time. For few callers that takes longer than trips of
-// their own, unless other processes keep Redis busy, or the calls would share an entry. The lock is held.
+// their own, unless other processes keep Redis busy, or the calls would share an entry. Few calls about slots of a key
+// do, because some callers acquire what others release. The lock is held.
 func (b *Batcher) ownTripsPay() bool {
 	return b.alone && b.parallel && !b.repeated && localTime()-b.many > fewFor
 }

@@ -3,6 +3,7 @@ package remote
 import (
 	"context"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -234,7 +235,7 @@ func TestTheOnlyProcessOfAFleetDoesNotMergeItsTrips(t *testing.T) {
 // A few callers of the only process of a fleet each make a trip of their own, if Go may use several processors, unless
 // their calls would share an entry, or more callers waited at a time within the last second.
 func TestFewCallersOfTheOnlyProcessDoNotWaitForATrip(t *testing.T) {
-	rule := newRule(t, limit.PerHour(10), limit.GCRA())
+	counted, slots := newRule(t, limit.PerHour(10), limit.GCRA()), newSlotsRule(t, 10, time.Minute, 1)
 	for what, c := range map[string]struct {
 		alone, parallel bool
 		keys            []uint64 // of the calls that come one after another
@@ -251,6 +252,7 @@ func TestFewCallersOfTheOnlyProcessDoNotWaitForATrip(t *testing.T) {
 		"not alone":         {false, true, []uint64{1, 2}, 2, 0, 1, false},
 		"one processor":     {true, false, []uint64{1, 2}, 2, 0, 1, false},
 		"one key":           {true, true, []uint64{1, 2, 2}, 3, 0, 1, false},
+		"slots of one key":  {true, true, []uint64{1, 2, 2}, 3, 0, 1, true}, // one acquires what another releases
 		"the key is back":   {true, true, []uint64{1, 2, 1}, 3, 0, 1, true},
 		"groups":            {true, true, []uint64{1, 2}, fewCallers, 2, 1, true},
 		"many groups":       {true, true, []uint64{1, 2}, fewCallers + 1, 2, 1, false},
@@ -261,6 +263,10 @@ func TestFewCallersOfTheOnlyProcessDoNotWaitForATrip(t *testing.T) {
 		b.alone, b.parallel, b.inFlight, b.last = c.alone, c.parallel, b.opt.InFlight, cargo{calls: 1, unmerged: 1, sent: 1}
 		b.mu.Unlock()
 		b.waiting.Store(c.asking)
+		rule := counted
+		if strings.HasPrefix(what, "slots") {
+			rule = slots
+		}
 		for _, key := range c.keys {
 			e := Entry{Key: redistest.Prefix() + "lead", Hash: key, Rule: rule, Cost: 1}
 			one := callOf(t.Context(), e)
