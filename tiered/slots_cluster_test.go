@@ -15,11 +15,11 @@ func TestSlotsOnOtherMastersAreNotInDoubt(t *testing.T) {
 	cluster := redistest.SharedCluster(t)
 	l := newLimiterOn(t, cluster.Client(t), redistest.Prefix())
 	redistest.Eventually(t, "Redis decides", func() bool { return l.State() == Healthy })
+	l.slots.closed.Store(true) // no keeper sends statements
 	jobs := newRule(t, l, "jobs", limit.Concurrent(1))
 	its, others := keysOf(t, cluster.Nodes()[0], l)
 	mustAcquire(t, jobs, its[0], 1)
 	mustAcquire(t, jobs, others[0], 1)
-	l.slots.closed.Store(true) // stops the keeper from sending statements
 	l.doubtSlots(l.shardOf(keyOf(l, its[0])))
 	statements := l.slots.table.Statements(l.now(), local.RenewNone, l.isReachable)
 	if len(statements) != 1 || statements[0].Held.Key != its[0] {

@@ -122,10 +122,10 @@ func TestHowLongCloseReleasesSlots(t *testing.T) {
 	} {
 		redistest.InBubble(t, func(t *testing.T, bubble *redistest.Bubble) {
 			l := newLimiterOn(t, bubble.Client(t), redistest.Prefix(), Deadline(deadline))
+			l.slots.closed.Store(true) // no keeper sends statements
 			jobs := newRule(t, l, "jobs", limit.Concurrent(1), SlotTTL(10*time.Minute))
 			mustAcquire(t, jobs, "a", 1)
 			mustAcquire(t, jobs, "b", 1)
-			l.slots.closed.Store(true) // stops the keeper from sending statements
 			way := c.way
 			way.Decider, way.key = l.shard.Decider, "b"
 			l.shard.Decider = &way
