@@ -294,6 +294,12 @@ func countedSlots(ctx context.Context, client *redis.Client, script *remote.Scri
 		held[key] = true
 		return err
 	}
+	occupy := func(ctx context.Context, key string) error {
+		return hold(key, func(i int) error {
+			_, err := runCounted(ctx, script, remote.Entry{Key: key, Rule: rules[i], Cost: 1})
+			return err
+		})
+	}
 	for _, who := range []struct {
 		name string
 		rule *remote.Rule
@@ -301,10 +307,7 @@ func countedSlots(ctx context.Context, client *redis.Client, script *remote.Scri
 		name := fmt.Sprintf("%d processes hold slots: %s acquires and releases one", n, who.name)
 		all = append(all, countedCall{name: name, ask: func(ctx context.Context, key string) (bool, error) {
 			key = name + key
-			if err := hold(key, func(i int) error {
-				_, err := runCounted(ctx, script, remote.Entry{Key: key, Rule: rules[i], Cost: 1})
-				return err
-			}); err != nil {
+			if err := occupy(ctx, key); err != nil {
 				return false, err
 			}
 			e := remote.Entry{Key: key, Rule: who.rule, Cost: 1}
@@ -318,10 +321,7 @@ func countedSlots(ctx context.Context, client *redis.Client, script *remote.Scri
 	both := fmt.Sprintf("%d processes hold slots: one of them releases one and acquires one, in one trip", n)
 	all = append(all, countedCall{name: both, ask: func(ctx context.Context, key string) (bool, error) {
 		key = both + key
-		if err := hold(key, func(i int) error {
-			_, err := runCounted(ctx, script, remote.Entry{Key: key, Rule: rules[i], Cost: 1})
-			return err
-		}); err != nil {
+		if err := occupy(ctx, key); err != nil {
 			return false, err
 		}
 		e := remote.Entry{Key: key, Rule: rules[0], Cost: 1}

@@ -212,9 +212,9 @@ func (l *Limiter) MustRule(name string, lim limit.Limit, options ...RuleOption) 
 // rule. It returns the new rule. Units that were charged continue to count, as far as the old algorithm
 // remembers them: see "Changing a rule" in docs/algorithms.md. Rules are immutable: the old rule keeps
 // the old limit wherever the program still uses it, so keep a rule that may change in an atomic.Pointer.
-// Calls of [Rule.Wait] and [Rule.AcquireWait] that wait already continue under the old limit. They do not
-// delay callers that use the new rule.
-// Refunds and settlements of units that the old rule has charged are made under the new one.
+// Refunds and settlements of units that the old rule has charged are made under the new one. Calls of
+// [Rule.Wait] and [Rule.AcquireWait] that wait already continue under the old limit. They do not delay
+// callers that use the new rule.
 //
 // Instances of a fleet that change at different times stay correct: each applies its own limit to the
 // common counts. Errors are those of [Limiter.Rule] and [Limiter.PutInForce].

@@ -46,13 +46,14 @@ func (r *Rule) Peek(ctx context.Context, key string, cost int64) (d limit.Decisi
 // for the key. If the decision will never be charged, because Redis's answer was lost, other requests'
 // units are taken off instead.
 //
-// Do not refund units that were charged before the key was reset or before the rule's limit was changed:
-// other requests' units may then be given back instead.
+// Do not refund units that were charged before the key was reset: other requests' units may then be given
+// back instead. If another rule has taken the place of this one since the charge ([Limiter.ChangeRule],
+// [Rule.TakeOver]), the refund is made under that rule.
 //
 // Errors wrap [limit.ErrInvalidRefund], [limit.ErrInvalidKey], [limit.ErrNilContext] or [limit.ErrClosed],
-// are ctx's own, or say why Redis could not be reached. In the last two cases, the units stay charged until they leave the
-// window, and must not be refunded again. In a server, pass context.WithoutCancel(ctx), because a
-// request's context ends when its client goes.
+// are ctx's own, or say why Redis could not be reached. In the last two cases, the units stay charged until
+// they leave the window, and must not be refunded again. In a server, pass context.WithoutCancel(ctx),
+// because a request's context ends when its client goes.
 func (r *Rule) Refund(ctx context.Context, key string, d *limit.Decision, units int64) error {
 	if err := r.check(ctx, key, 1); err != nil {
 		return err

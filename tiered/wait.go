@@ -93,16 +93,12 @@ type waiter struct {
 // end returns a waiter's result, and counts it unless it was counted as a decision. Grants are counted only here,
 // because a grant for a caller that has left is given back.
 func (w *waiter) end() (limit.Decision, error) {
+	denied := errors.Is(w.err, limit.ErrWouldExceedDeadline)
 	switch {
-	case w.err == nil:
+	case w.err == nil, denied && !w.denied:
 		q := w.question()
 		_ = q.end(&w.decision, nil)
-	case errors.Is(w.err, limit.ErrWouldExceedDeadline):
-		if !w.denied {
-			q := w.question()
-			_ = q.end(&w.decision, nil)
-		}
-	default:
+	case !denied:
 		w.rule.count(w.key.original, &w.decision, w.err)
 	}
 	return w.decision, w.err
