@@ -10,8 +10,10 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/tierlimit/tierlimit/internal/outage"
 	"github.com/tierlimit/tierlimit/internal/redistest"
 	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/local/ledger"
 	"github.com/tierlimit/tierlimit/lua"
 	"github.com/tierlimit/tierlimit/remote"
 )
@@ -296,5 +298,37 @@ func TestLaw3UnknownHoldsThatAreSettledAtOnce(t *testing.T) {
 	}
 	for _, key := range []string{"cancelled", "settled"} {
 		redistest.Eventually(t, "the units are given back", func() bool { return peek(t, r, key).Remaining == 10 })
+	}
+}
+
+// Law 3: what a hold used is charged once, also if the outage policy granted the hold because an answer was missing,
+// and Redis then proves never to have made it. It is on this instance's record once, too.
+func TestLaw3UnknownHoldsThatRedisNeverMadeAreCharged(t *testing.T) {
+	t.Parallel()
+	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix())
+	for policy, name := range []string{Keep: "kept", GiveBack: "given-back"} {
+		r := newRule(t, l, name, limit.PerDay(100), Use(limit.SlidingLog()), Unsettled(UnsettledPolicy(policy)))
+		for key, used := range map[string]int64{"cancelled": 0, "less": 10, "as held": 30, "more": 45} {
+			q := r.ask(key, 30, lua.Take)
+			q.key.hold = l.newHolding(time.Hour)
+			var d limit.Decision
+			q.fallback(&d, l.now(), remote.ErrNoAnswer)
+			h := q.newHold(&d, nil, l.now())
+			if h == nil || !h.unknown {
+				t.Fatalf("%+v, %+v", h, d)
+			}
+			h.settledFrom = 0 // the question cannot reach Redis any more
+			mustSettle(t, h, used)
+			redistest.Eventually(t, "the settlement is made", func() bool { return !l.holds.areWaiting() })
+			recorded := l.ledger.Used(&ledger.Account[*outage.Rule]{
+				Hash: q.key.hash ^ r.inOutage.Salt, Window: r.limit.Window(), Quota: r.limit.Quota(), Owner: r.inOutage, Key: key,
+			}, l.now())
+			if charged := 100 - left(t, r, key); charged != used || recorded != used {
+				t.Errorf("%s, %s: %d units are charged and %d on record, %d were used", name, key, charged, recorded, used)
+			}
+		}
+	}
+	if c := l.Stats().Holds; c.Open != 0 || c.Unsettled != 0 || c.Lost != 0 {
+		t.Errorf("%+v", c)
 	}
 }

@@ -115,9 +115,9 @@ func (l *Limiter) chargeLost(s *settlement) bool {
 }
 
 // unknownHold settles a hold that Redis does not know although it cannot have been settled before. Either
-// the key was reset, or Redis has lost its data, or the hold was given back long ago. Used units beyond
-// those that may still be charged are charged as by [Rule.ChargeUsed]: now, whether or not they fit, and
-// at most once.
+// the key was reset, or Redis has lost its data, or the hold was given back long ago, or Redis never made the
+// hold. Used units beyond those that may still be charged are charged as by [Rule.ChargeUsed]: now, whether or
+// not they fit, and at most once.
 //
 // If it was noticed that Redis has lost its data, this instance charges all again that the key has on record. So the
 // estimate was not given back. And if the settlement had waited for Redis, the record has the rest as well. The
@@ -133,8 +133,11 @@ func (l *Limiter) unknownHold(ctx context.Context, s *settlement) {
 		return
 	}
 	again := l.shards.ChargeAgain(&q, s.granted, s.grantedIn)
-	if s.rule.config.unsettled == GiveBack && now > s.ends.Load() && !again {
-		if more = s.used; now-s.granted < window {
+	inWindow, ended := now-s.granted < window, now > s.ends.Load()
+	givenBack := ended && s.rule.config.unsettled == GiveBack
+	neverMade := s.unknown && !ended && inWindow // the policy granted the hold, and Redis can no longer charge it
+	if (givenBack || neverMade) && !again {
+		if more = s.used; inWindow {
 			// Take these units out of the ledger, because chargeUsed records them again.
 			shard.Returned(&q, s.granted, min(s.used, s.units), false)
 		}
