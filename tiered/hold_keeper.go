@@ -100,10 +100,13 @@ func (l *Limiter) keepSettling() (pause time.Duration) {
 
 // sendable removes up to settledAtOnce settlements that can be sent now from the waiting ones, and
 // returns them. It skips settlements whose master is lost, so that they do not delay those of other
-// masters.
-func (k *holdKeeper) sendable(l *Limiter) (batch []settlement) {
+// masters. Once Close wants to send the settlements, only Close's last call gets any.
+func (k *holdKeeper) sendable(l *Limiter, last bool) (batch []settlement) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if k.ended && !last {
+		return nil
+	}
 	var others []settlement
 	seen := 0
 	for now := l.now(); seen < len(k.waiting) && len(batch) < settledAtOnce; seen++ {
@@ -127,14 +130,7 @@ func (l *Limiter) sendWaiting(ctx context.Context, last bool) (left bool) {
 	k.sending.Lock()
 	defer k.sending.Unlock()
 	for {
-		k.mu.Lock()
-		left = len(k.waiting) > 0
-		yields := k.ended && !last
-		k.mu.Unlock()
-		if yields {
-			return left
-		}
-		batch := k.sendable(l)
+		batch := k.sendable(l, last)
 		made := make([]bool, len(batch))
 		var trips sync.WaitGroup
 		for i := range batch {

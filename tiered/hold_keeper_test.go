@@ -19,7 +19,7 @@ func TestSettlementsAreSentAfterTheLastMomentOfTheirHold(t *testing.T) {
 	now.settledFrom = l.now()
 	k := &l.holds
 	k.waiting = []settlement{later, now}
-	if batch := k.sendable(l); len(batch) != 1 || batch[0].units != 2 || len(k.waiting) != 1 || k.waiting[0].units != 1 {
+	if batch := k.sendable(l, false); len(batch) != 1 || batch[0].units != 2 || len(k.waiting) != 1 || k.waiting[0].units != 1 {
 		t.Errorf("sent %+v, and kept %+v", batch, k.waiting)
 	}
 	k.waiting = nil
@@ -51,7 +51,7 @@ func TestSettlementsAreSentInParts(t *testing.T) {
 		const all = 2*settledAtOnce + 1
 		awaitSending(newRule(t, l, "r", limit.PerHour(1000)), all)
 		k := &l.holds
-		batch := k.sendable(l)
+		batch := k.sendable(l, false)
 		if len(batch) != settledAtOnce || len(k.waiting) != all-settledAtOnce {
 			t.Errorf("%d are sent at the same time, and %d wait on", len(batch), len(k.waiting))
 		}
