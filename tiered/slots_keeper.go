@@ -211,7 +211,8 @@ func (l *Limiter) sendStatementBatch(shard *outage.Shard, statements []local.Sta
 	by := time.Now().Add(soon)
 	now := l.now()
 	var failed error
-	var given []surplus
+	var given []*local.Held[*Rule] // with an entry in back for each
+	var back []remote.Entry
 	for i := range statements {
 		s := &statements[i]
 		if err := cmp.Or(err, replies[i].Err); err != nil {
@@ -222,38 +223,29 @@ func (l *Limiter) sendStatementBatch(shard *outage.Shard, statements []local.Sta
 		if units := s.Answered(now, l.slotsTill(sent, s.TTL), l.unsettledAfter(now, soon), replies[i].Granted, replies[i].Remaining); units > 0 {
 			e := entries[i]
 			e.Operation, e.Cost = lua.Refund, units
-			given = append(given, surplus{s.Held, e})
+			given, back = append(given, s.Held), append(back, e)
 		}
 		if s.Absolute {
 			l.lines.release(s.Held.HeldKey) // so that the first waiter asks again
 		}
 	}
-	l.giveSurplusBack(shard, given, by)
+	l.giveSurplusBack(shard, given, back, by)
 	return failed
 }
 
-// surplus is an entry that gives units back which were released while a statement was in flight.
-type surplus struct {
-	held  *local.Held[*Rule]
-	entry remote.Entry
-}
-
-// giveSurplusBack sends all entries in one trip, which takes effect by the given time.
-func (l *Limiter) giveSurplusBack(shard *outage.Shard, given []surplus, by time.Time) {
+// giveSurplusBack gives units back that were released while a statement was in flight. It sends all entries in one
+// trip, which takes effect by the given time.
+func (l *Limiter) giveSurplusBack(shard *outage.Shard, given []*local.Held[*Rule], entries []remote.Entry, by time.Time) {
 	if len(given) == 0 {
 		return
-	}
-	entries := make([]remote.Entry, len(given))
-	for i := range given {
-		entries[i] = given[i].entry
 	}
 	replies, err := shard.DecideApart(entries, time.Until(by))
 	if err != nil {
 		replies = make([]remote.Reply, len(given))
 	}
-	for i := range given {
-		l.released(given[i].held, entries[i].Cost, &replies[i], cmp.Or(err, replies[i].Err))
-		l.lines.release(given[i].held.HeldKey)
+	for i, h := range given {
+		l.released(h, entries[i].Cost, &replies[i], cmp.Or(err, replies[i].Err))
+		l.lines.release(h.HeldKey)
 	}
 }
 
