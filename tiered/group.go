@@ -42,38 +42,31 @@ func (g *group) reserve(ctx context.Context) bool {
 	for i := range g.questions {
 		q := &g.questions[i]
 		s := q.shard()
-		if q.rule.slotTTL != 0 {
-			own, denial, ok := q.reserveSlots(1)
-			if !ok {
-				g.denyBy(i, denial)
-				return false
-			}
-			if own > 0 {
-				g.keep(i, outage.Reserved{Units: own})
-			}
-			continue
+		var own outage.Reserved
+		var denial limit.Decision
+		ok := true
+		switch {
+		case q.rule.slotTTL != 0:
+			own.Units, denial, ok = q.reserveSlots(1)
+		case s.Breaker.Closed() && s.Settling(q.rule.inOutage):
+			asked := q.request()
+			own, denial, ok = s.Reserve(&asked)
 		}
-		if !s.Breaker.Closed() || !s.Settling(q.rule.inOutage) {
-			continue
-		}
-		asked := q.request()
-		own, denial, ok := s.Reserve(&asked)
 		if !ok {
 			g.denyBy(i, denial)
-			s.DelayDenied(ctx)
+			if q.rule.slotTTL == 0 {
+				s.DelayDenied(ctx)
+			}
 			return false
 		}
-		g.keep(i, own)
+		if own.Units > 0 {
+			if g.reserved == nil {
+				g.reserved = make([]outage.Reserved, len(g.questions))
+			}
+			g.reserved[i] = own
+		}
 	}
 	return true
-}
-
-// keep records what is reserved for request i.
-func (g *group) keep(i int, own outage.Reserved) {
-	if g.reserved == nil {
-		g.reserved = make([]outage.Reserved, len(g.questions))
-	}
-	g.reserved[i] = own
 }
 
 // denyBy decides all requests without Redis: request i is denied by d, and the others are held back.
