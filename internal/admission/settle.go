@@ -18,17 +18,13 @@ func Afterwards(ctx context.Context) context.Context {
 
 // Settle corrects the charge for a call, made ago, to the actual cost.
 func Settle(ctx context.Context, q tiered.Request, d *limit.Decision, actual int64, ago time.Duration) error {
-	if q.Rule.Limit().IsConcurrent() {
-		return nil // slots are given back anyway; this is a rule of RuleFor
-	}
-	if d.Granted == 0 {
-		return nil // a dry run let the call through and charged nothing
-	}
 	switch more := max(0, actual) - q.Cost; {
+	case q.Rule.Limit().IsConcurrent(): // slots are given back anyway; this is a rule of RuleFor
+	case d.Granted == 0: // a dry run let the call through and charged nothing
 	case more > 0:
 		return q.Rule.ChargeUsed(ctx, q.Key, more)
 	case more < 0 && d.Degraded() && ago >= q.Rule.Limit().Window():
-		return nil // has left the window, which only this code can tell: see Rule.Refund
+		// has left the window, which only this code can tell: see Rule.Refund
 	case more < 0:
 		return q.Rule.Refund(ctx, q.Key, d, -more)
 	}
