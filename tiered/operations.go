@@ -58,16 +58,14 @@ func (r *Rule) Refund(ctx context.Context, key string, d *limit.Decision, units 
 	if err := r.check(ctx, key, 1); err != nil {
 		return err
 	}
-	if d == nil {
+	switch {
+	case d == nil:
 		return fmt.Errorf("%w: the decision is nil", limit.ErrInvalidRefund)
-	}
-	if d.DryRun && d.Granted == 0 {
+	case d.DryRun && d.Granted == 0:
 		return nil // was allowed without a charge
-	}
-	if d.Granted == 0 {
+	case d.Granted == 0:
 		return fmt.Errorf("%w: nothing is left of the decision's charge: it charged nothing, or was refunded before", limit.ErrInvalidRefund)
-	}
-	if units < 1 || units > d.Granted {
+	case units < 1 || units > d.Granted:
 		return fmt.Errorf("%w: the refund is %d units, must be between 1 and %d, which is what is left of the charge", limit.ErrInvalidRefund, units, d.Granted)
 	}
 	k := r.limiter.key(key)
