@@ -163,7 +163,7 @@ func (q *question) leaveSlots(h *local.Held[*Rule], sent int64, reply *remote.Re
 	now := l.now()
 	switch {
 	case err != nil && outage.MayBeCharged(err):
-		h.Unknown(now, l.unsettledUntil(now))
+		h.Unknown(now, l.unsettledUntil(now, l.config.deadline))
 	case err != nil:
 		h.Unchanged(now, -1)
 	case reply.Granted == 0:

@@ -52,7 +52,7 @@ func (s *Slot) Release() {
 	within := min(l.config.deadline, r.slotTTL/renewals) // renewed slots last longer than that
 	by := time.Now().Add(within)                         // before now: the entry takes effect no later than the table assumes
 	now := l.now()
-	h, units, entered := s.local.Release(now, l.unsettledAfter(now, within), shard.Breaker.Closed())
+	h, units, entered := s.local.Release(now, l.unsettledUntil(now, within), shard.Breaker.Closed())
 	if entered {
 		s.release(shard, h, units, by)
 	}
@@ -73,7 +73,7 @@ func (s *Slot) release(shard *outage.Shard, h *local.Held[*Rule], units int64, b
 func (l *Limiter) released(h *local.Held[*Rule], units int64, reply *remote.Reply, err error) {
 	switch now := l.now(); {
 	case err != nil:
-		h.Unknown(now, l.unsettledUntil(now))
+		h.Unknown(now, l.unsettledUntil(now, l.config.deadline))
 	case reply.Granted != units: // Redis knew of fewer units, so it has lost data
 		h.Unknown(now, now)
 	default:

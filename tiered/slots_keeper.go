@@ -217,10 +217,10 @@ func (l *Limiter) sendStatementBatch(shard *outage.Shard, statements []local.Sta
 		s := &statements[i]
 		if err := cmp.Or(err, replies[i].Err); err != nil {
 			failed = err
-			s.Failed(l.unsettledAfter(now, within))
+			s.Failed(l.unsettledUntil(now, within))
 			continue
 		}
-		if units := s.Answered(now, l.slotsTill(sent, s.TTL), l.unsettledAfter(now, soon), replies[i].Granted, replies[i].Remaining); units > 0 {
+		if units := s.Answered(now, l.slotsTill(sent, s.TTL), l.unsettledUntil(now, soon), replies[i].Granted, replies[i].Remaining); units > 0 {
 			e := entries[i]
 			e.Operation, e.Cost = lua.Refund, units
 			given, back = append(given, s.Held), append(back, e)
@@ -265,13 +265,10 @@ func (l *Limiter) slotsTill(sent int64, ttl time.Duration) int64 {
 	return sent + int64(ttl-ttl/lease.Drift)
 }
 
-// unsettledUntil returns the time from which an entry whose answer was lost can no longer take
-// effect: no entry is sent after its call has returned, and none is charged after its deadline
-// (law 4).
-func (l *Limiter) unsettledUntil(now int64) int64 { return l.unsettledAfter(now, l.config.deadline) }
-
-// unsettledAfter is unsettledUntil for an entry that has less time than the limiter's deadline.
-func (l *Limiter) unsettledAfter(now int64, within time.Duration) int64 {
+// unsettledUntil returns the time from which an entry whose answer was lost can no longer take effect, if it
+// had to be answered within the given time: no entry is sent after its call has returned, and none is charged
+// after its deadline (law 4).
+func (l *Limiter) unsettledUntil(now int64, within time.Duration) int64 {
 	if l.config.virtualClock != nil {
 		return now
 	}
