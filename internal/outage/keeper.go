@@ -35,17 +35,16 @@ func (l *Shards) Join() error {
 }
 
 func (s *Shard) join() error {
-	l := s.all
 	took, err := s.firstHeartbeat()
-	if err == nil {
-		if took > l.Deadline/2 {
-			s.warn("slow", "Redis is so far away that decisions will often miss their deadline; set a longer one (tiered.Deadline)",
-				"round_trip", took, "deadline", l.Deadline)
-		}
-		l.Joined(s)
-		return nil
+	if err != nil {
+		return s.startWithoutRedis(err)
 	}
-	return s.startWithoutRedis(err)
+	if took > s.all.Deadline/2 {
+		s.warn("slow", "Redis is so far away that decisions will often miss their deadline; set a longer one (tiered.Deadline)",
+			"round_trip", took, "deadline", s.all.Deadline)
+	}
+	s.all.Joined(s)
+	return nil
 }
 
 // startWithoutRedis starts the shard without Redis, unless the error is one that waiting does not solve.

@@ -16,10 +16,8 @@ const beatsToKnow = 2
 // in that second, an instance knows only the instances that started before it. So until beatsToKnow
 // heartbeats were answered, the size is at least the one that the program has stated.
 func (s *Shard) fleetSize() int {
-	var size int
-	if s.fleet.Heard() {
-		size = s.fleet.Size()
-	} else {
+	size := s.fleet.Size()
+	if !s.fleet.Heard() {
 		size = s.all.FleetSize()
 	}
 	if s.beats.Load() < beatsToKnow {
