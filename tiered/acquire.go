@@ -244,7 +244,7 @@ func (q *question) acquireAlone(err error) (*Slot, limit.Decision) {
 
 // slotShare returns this process's share of the limit at present.
 func (q *question) slotShare() local.Share {
-	o := q.shard().OutageOf(q.rule.name, q.rule.slotTTL)
+	o := q.shard().OutageOf(q.rule.inOutage)
 	return local.Share{Quota: q.rule.limit.Quota(), Outage: o.Number, Fleet: o.Fleet, Any: q.rule.config.policy == Allow}
 }
 
@@ -272,8 +272,8 @@ func (q *question) reserveSlots(count int64) (own int64, d limit.Decision, ok bo
 
 // slotsSettle reports whether Redis may not know what other instances hold.
 func (q *question) slotsSettle() bool {
-	r, s := q.rule, q.shard()
-	return r.config.policy != Allow && s.Breaker.Closed() && s.Uncounted(r.name, r.slotTTL)
+	s := q.shard()
+	return s.Breaker.Closed() && s.Settling(q.rule.inOutage)
 }
 
 // slotDenial returns a denial by this instance, which has room for the given number of units only.

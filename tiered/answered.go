@@ -12,7 +12,7 @@ type observer Rule
 
 // Answering fetches the record in which a grant will be kept.
 func (o *observer) Answering(e *remote.Entry) {
-	if r := (*Rule)(o); r.inOutage != nil {
+	if r := (*Rule)(o); r.slotTTL == 0 {
 		r.limiter.shards.Fetch(&outage.Request{Rule: r.inOutage, Hash: e.Hash})
 	}
 }

@@ -35,7 +35,7 @@ func TestLaw11SlotsAreSharedAnewIfRedisHasDecidedAlone(t *testing.T) {
 		slot.Release()
 		return err == nil && slot != nil
 	})
-	awaitSettled(t, ttl, a, b)
+	awaitSettled(t, a, b)
 	much.Release()
 	redistest.Eventually(t, "the other one gets what was released", func() bool {
 		slot, _, _ := b.Acquire(ctx, "k", 99)
@@ -94,7 +94,7 @@ func TestLaw11SharesAreFixedAnewIfRedisHasDecidedAlone(t *testing.T) {
 	for end := time.Now().Add(window / 2); time.Now().Before(end); {
 		use(a)
 	}
-	awaitSettled(t, window, a, b)
+	awaitSettled(t, a, b)
 	for end := time.Now().Add(2 * window); time.Now().Before(end); {
 		use(b)
 	}
@@ -114,11 +114,11 @@ func TestLaw11SharesAreFixedAnewIfRedisHasDecidedAlone(t *testing.T) {
 	}
 }
 
-// awaitSettled waits until Redis alone decides about rules of the given window, although the incident lasts.
-func awaitSettled(t *testing.T, window time.Duration, rules ...*Rule) {
+// awaitSettled waits until Redis alone decides about rules, although the incident lasts.
+func awaitSettled(t *testing.T, rules ...*Rule) {
 	redistest.Eventually(t, "the rules have stopped settling", func() bool {
 		return !slices.ContainsFunc(rules, func(r *Rule) bool {
-			return r.limiter.shard.OutageOf(r.name, window).Number != 0 || r.limiter.State() != Settling
+			return r.limiter.shard.OutageOf(r.inOutage).Number != 0 || r.limiter.State() != Settling
 		})
 	})
 }

@@ -116,6 +116,8 @@ func (l *Limiter) describedRule(name string, lim limit.Limit, c ruleConfig) (*Ru
 	runtime.AddCleanup(r, l.metrics.forget, r.counters) // only then can no call and no hold of the rule count any more
 	r.encoded = encoded.Named(l.keys, name, (*observer)(r))
 	if slotTTL != 0 {
+		// What other instances hold and Redis does not know of counts for as long as the units of a window this long.
+		r.inOutage = &outage.Rule{Name: name, Limit: limit.Per(lim.Quota(), slotTTL), Algorithm: a, Policy: c.policy}
 		return r, nil
 	}
 	r.inOutage = r.outageRule()

@@ -33,15 +33,15 @@ func (s *Shard) Without(d *limit.Decision, q *Request, now int64, err error) {
 	case r.Policy == Allow && q.Operation == lua.Peek:
 		d.Allowed, d.Remaining = true, r.Limit.Quota()
 	case r.Policy == Allow:
-		l.Ledger.Add(&a, s.outageOf(r), now, q.Cost)
+		l.Ledger.Add(&a, s.OutageOf(r), now, q.Cost)
 		d.Allowed, d.Granted, d.Remaining = true, q.Cost, max(0, r.Limit.Quota()-q.Cost)
 	case q.Operation == lua.Peek:
-		free, retryAfter := l.Ledger.Free(&a, s.outageOf(r), now, q.Cost)
+		free, retryAfter := l.Ledger.Free(&a, s.OutageOf(r), now, q.Cost)
 		d.Allowed, d.Remaining, d.RetryAfter = free >= q.Cost, free, min(retryAfter, RetryWithin)
 	case q.Operation == lua.TakeUpTo:
-		granted(d, l.Ledger.TakeUpTo(&a, s.outageOf(r), now, q.Cost))
+		granted(d, l.Ledger.TakeUpTo(&a, s.OutageOf(r), now, q.Cost))
 	default:
-		granted(d, l.Ledger.Take(&a, s.outageOf(r), now, q.Cost))
+		granted(d, l.Ledger.Take(&a, s.OutageOf(r), now, q.Cost))
 	}
 }
 
@@ -108,7 +108,7 @@ func (s *Shard) Returned(q *Request, granted, units int64, withoutRedis bool) {
 func (s *Shard) Used(q *Request, units int64, charged bool) {
 	a := q.account()
 	a.Charged = charged
-	s.all.Ledger.Add(&a, s.outageOf(q.Rule), s.all.Now(), units)
+	s.all.Ledger.Add(&a, s.OutageOf(q.Rule), s.all.Now(), units)
 	if !charged {
 		s.charger.wake.Send()
 	}

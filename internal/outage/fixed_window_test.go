@@ -48,7 +48,7 @@ func TestLaw11FixedWindowsSettleUntilTheirEnd(t *testing.T) {
 			if s.Settling(r) == c.ends {
 				t.Errorf("after the end: settles %v", s.Settling(r))
 			}
-			if o := s.outageOf(r); (o.Number == 0) != c.ends {
+			if o := s.OutageOf(r); (o.Number == 0) != c.ends {
 				t.Errorf("after the end: %+v", o)
 			}
 		})
@@ -154,7 +154,7 @@ func TestLaw11FixedWindowsSettleAfterAnOutage(t *testing.T) {
 		m.heard.Size = 2
 		l.heartbeat(t, s)
 		s.Breaker.ForceOpen(errLost)
-		if l.now.Add(int64(2 * FleetTTL)); !s.Settling(r) || s.outageOf(r).Number == 0 {
+		if l.now.Add(int64(2 * FleetTTL)); !s.Settling(r) || s.OutageOf(r).Number == 0 {
 			t.Error("its shares are not fixed in the outage")
 		}
 		at(back)

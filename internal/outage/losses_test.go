@@ -60,11 +60,11 @@ func TestLaw11OnlyWhatIsLostSettles(t *testing.T) {
 	if n := len(m.told); n != 1 || m.told[0].Rule != "flooded" {
 		t.Errorf("told %+v", m.told)
 	}
-	if s.outageOf(other).Number != 0 || s.outageOf(flooded).Number != first {
-		t.Errorf("outages %+v and %+v", s.outageOf(other), s.outageOf(flooded))
+	if s.OutageOf(other).Number != 0 || s.OutageOf(flooded).Number != first {
+		t.Errorf("outages %+v and %+v", s.OutageOf(other), s.OutageOf(flooded))
 	}
 	s.Breaker.ForceOpen(errLost)
-	if o := s.outageOf(other); o.Number == first || !s.Settling(other) {
+	if o := s.OutageOf(other); o.Number == first || !s.Settling(other) {
 		t.Errorf("the next outage: %+v", o)
 	}
 	l.closeBreaker(t, s)

@@ -11,7 +11,7 @@ import (
 )
 
 // Rule has the properties of a limiter's rule that are needed without Redis. A Rule is immutable, but another may take
-// its place.
+// its place. A rule with slots, which are not in the ledger, has only a name, a limit, an algorithm and a policy.
 type Rule struct {
 	Name      string
 	Limit     limit.Limit

@@ -38,13 +38,6 @@ func (s *Shard) settles(e *incident, r *Rule) bool {
 	return clock == 0 || r.windowStart(clock) <= max(back, e.clock)
 }
 
-// Uncounted reports whether there may be grants of the named rule, within the given window, that Redis
-// does not know of.
-func (s *Shard) Uncounted(rule string, window time.Duration) bool {
-	e := s.incident.Load()
-	return e != nil && e.settles(rule, window, s.all.Now())
-}
-
 // Reserved describes units that are reserved in this instance's share until Redis has answered.
 type Reserved struct {
 	Units int64 // reserved for the request
@@ -65,7 +58,7 @@ func (s *Shard) Reserve(q *Request) (own Reserved, d limit.Decision, ok bool) {
 		most = 0
 	}
 	now := s.all.Now()
-	g := s.all.Ledger.Reserve(&a, s.outageOf(q.Rule), now, least, most)
+	g := s.all.Ledger.Reserve(&a, s.OutageOf(q.Rule), now, least, most)
 	if g.Granted < min(least, most) || g.Free < least && q.Operation == lua.Peek {
 		q.Rule.begin(&d, s.TierSettling())
 		d.ResetAfter = q.Rule.Limit.Window()

@@ -37,21 +37,11 @@ func (s *Shard) fleetBefore(e *incident) int {
 // Outage returns the present parameters of shares of limits with a long window.
 func (s *Shard) Outage() ledger.Outage { return s.outageIn(s.incident.Load(), limit.MaxWindow) }
 
-// OutageOf returns the present parameters of the shares of the named rule's limit, which has the given
-// window. If the rule has stopped settling, Redis decides alone, and the incident does not concern it.
-func (s *Shard) OutageOf(rule string, window time.Duration) ledger.Outage {
-	e := s.incident.Load()
-	return s.outageWhile(e, e == nil || e.settles(rule, window, s.all.Now()), window)
-}
-
-func (s *Shard) outageOf(r *Rule) ledger.Outage {
-	e := s.incident.Load()
-	return s.outageWhile(e, e == nil || s.settles(e, r), r.Limit.Window())
-}
-
-// outageWhile returns the parameters for a rule that an incident concerns, or concerns no more.
-func (s *Shard) outageWhile(e *incident, concerns bool, window time.Duration) ledger.Outage {
-	if concerns {
+// OutageOf returns the present parameters of the shares of the rule's limit. If the rule has stopped settling,
+// Redis decides alone, and the incident does not concern it.
+func (s *Shard) OutageOf(r *Rule) ledger.Outage {
+	e, window := s.incident.Load(), r.Limit.Window()
+	if e == nil || s.settles(e, r) {
 		return s.outageIn(e, window)
 	}
 	o := s.outageIn(nil, window)

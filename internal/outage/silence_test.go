@@ -110,6 +110,9 @@ func TestSharesOfAProcessThatBeganWithoutRedis(t *testing.T) {
 	}
 }
 
+// ruleOf returns a rule of the given window.
+func ruleOf(window time.Duration) *Rule { return &Rule{Name: "r", Limit: limit.Per(1, window)} }
+
 // Law 11: an incident may last for days. If Redis is lost again meanwhile, the shares of rules that had stopped settling
 // are fixed anew, as of the present loss, and under the number that they had in the silence before it. Rules that were
 // still settling keep their shares.
@@ -120,7 +123,7 @@ func TestLaw11RulesThatStoppedSettlingHaveNewShares(t *testing.T) {
 	l.heartbeat(t, s)
 	s.beginOutage(l.Now())
 	first := s.Outage()
-	number := func(window time.Duration) uint32 { return s.OutageOf("r", window).Number }
+	number := func(window time.Duration) uint32 { return s.OutageOf(ruleOf(window)).Number }
 	loseAgain := func(after time.Duration) uint32 {
 		s.update(func(e *incident) { e.isBack(l.Now()) })
 		s.TripEnded(0, nil)
@@ -128,13 +131,13 @@ func TestLaw11RulesThatStoppedSettlingHaveNewShares(t *testing.T) {
 		s.TripEnded(0, remote.ErrNoAnswer)
 		silent := number(after)
 		s.beginOutage(l.Now())
-		if now := s.OutageOf("r", after); now.Number != silent || now.Number == first.Number || now.Cut <= first.Cut {
+		if now := s.OutageOf(ruleOf(after)); now.Number != silent || now.Number == first.Number || now.Cut <= first.Cut {
 			t.Errorf("%+v after %v with Redis, and %d in the silence before", now, after, silent)
 		}
 		return silent
 	}
 	hour := loseAgain(time.Hour)
-	if o := s.OutageOf("r", time.Hour+1); o.Number != first.Number || s.Outage().Number != first.Number {
+	if o := s.OutageOf(ruleOf(time.Hour + 1)); o.Number != first.Number || s.Outage().Number != first.Number {
 		t.Errorf("it was still settling, and has %+v", o)
 	}
 	minutes := loseAgain(time.Minute)
@@ -150,7 +153,7 @@ func TestLaw11RulesThatStoppedSettlingHaveNewShares(t *testing.T) {
 	l.now.Add(int64(time.Hour))
 	before := s.Outage()
 	s.dataLost(0, 0)
-	if now := s.OutageOf("r", time.Hour); now.Number == hour || now.Number == before.Number || now.Cut != l.Now() || s.Outage().Number != before.Number {
+	if now := s.OutageOf(ruleOf(time.Hour)); now.Number == hour || now.Number == before.Number || now.Cut != l.Now() || s.Outage().Number != before.Number {
 		t.Errorf("after another loss of memory: %+v, before it %+v", now, before)
 	}
 	for i := range 2 * renewalsKept {
@@ -175,7 +178,7 @@ func TestLaw11TheFleetOfALaterLossCounts(t *testing.T) {
 	check := func(when string, want int) {
 		t.Helper()
 		for _, window := range []time.Duration{time.Second, time.Minute, 24 * time.Hour} {
-			if o := s.OutageOf("r", window); o.Fleet != want {
+			if o := s.OutageOf(ruleOf(window)); o.Fleet != want {
 				t.Errorf("%s, window of %v: %d instances share a limit, want %d", when, window, o.Fleet, want)
 			}
 		}
