@@ -105,12 +105,11 @@ func (l *Limiter) decideAll(ctx context.Context, requests []Request, questions [
 	decisions := make([]limit.Decision, len(questions))
 	known := false
 	for i := range questions {
-		q := &questions[i]
-		denied := q.remembered(&decisions[i], now)
-		if !denied {
+		if q := &questions[i]; q.remembered(&decisions[i], now) {
+			known = true
+		} else {
 			decisions[i] = q.rule.heldBack(limit.TierLocal)
 		}
-		known = known || denied
 	}
 	if known || len(requests) == 0 {
 		return decisions, nil

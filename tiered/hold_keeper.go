@@ -2,6 +2,7 @@ package tiered
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -138,10 +139,8 @@ func (l *Limiter) sendWaiting(ctx context.Context, last bool) (left bool) {
 		}
 		trips.Wait()
 		k.mu.Lock()
-		progress := false
 		for i := range batch {
 			if made[i] {
-				progress = true
 				batch[i].rule.counters.holds.waiting.Add(-1)
 				k.pending[batch[i].shard]--
 			} else {
@@ -150,7 +149,7 @@ func (l *Limiter) sendWaiting(ctx context.Context, last bool) (left bool) {
 		}
 		left = len(k.waiting) > 0
 		k.mu.Unlock()
-		if !progress || ctx.Err() != nil {
+		if !slices.Contains(made, true) || ctx.Err() != nil {
 			return left
 		}
 	}
