@@ -138,10 +138,8 @@ func New(c Config) *Shards {
 
 // AddWindow records the window of a rule.
 func (l *Shards) AddWindow(window time.Duration) {
-	for {
-		if longest := l.longest.Load(); int64(window) <= longest || l.longest.CompareAndSwap(longest, int64(window)) {
-			return
-		}
+	for longest := l.longest.Load(); longest < int64(window) && !l.longest.CompareAndSwap(longest, int64(window)); {
+		longest = l.longest.Load()
 	}
 }
 
