@@ -26,7 +26,6 @@ func (s *Shard) Without(d *limit.Decision, q *Request, now int64, err error) {
 	a := q.account()
 	a.Charged = !lost && remote.MayHaveRun(err)
 	r.begin(d, s.TierWithout(err))
-	d.ResetAfter = r.Limit.Window()
 	switch {
 	case r.Policy == Deny:
 		d.RetryAfter = ProbeEvery

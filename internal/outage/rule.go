@@ -106,10 +106,10 @@ func (r *Rule) debt(d ledger.Debt[*Rule], now int64, fleet int) int64 {
 	return int64(math.Ceil(max(0, units-paid(last, now))))
 }
 
-// begin sets d to what all decisions of a tier have in common.
+// begin sets d to what all decisions of a tier without Redis have in common.
 func (r *Rule) begin(d *limit.Decision, tier limit.Tier) {
 	*d = limit.Decision{}
-	d.Tier, d.Limit, d.Algorithm = tier, r.Limit.Quota(), r.Algorithm
+	d.Tier, d.Limit, d.Algorithm, d.ResetAfter = tier, r.Limit.Quota(), r.Algorithm, r.Limit.Window()
 }
 
 // Policy says what a rule does while Redis cannot be reached; see tiered.OutagePolicy.

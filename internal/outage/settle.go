@@ -61,7 +61,6 @@ func (s *Shard) Reserve(q *Request) (own Reserved, d limit.Decision, ok bool) {
 	g := s.all.Ledger.Reserve(&a, s.OutageOf(q.Rule), now, least, most)
 	if g.Granted < min(least, most) || g.Free < least && q.Operation == lua.Peek {
 		q.Rule.begin(&d, s.TierSettling())
-		d.ResetAfter = q.Rule.Limit.Window()
 		granted(&d, g)
 		return Reserved{}, d, false
 	}
