@@ -133,7 +133,11 @@ func (s *Server) admit(ctx context.Context, method string, message any, streamed
 		return a, nil
 	}
 	a.decisions = make([]limit.Decision, len(a.requests))
-	a.grants, err = admission.Decide(ctx, s.limiter, a.requests, a.decisions)
+	deciding := ctx
+	if s.settles && !streamed {
+		deciding = admission.Lasting(ctx)
+	}
+	a.grants, err = admission.Decide(deciding, s.limiter, a.requests, a.decisions)
 	if err != nil {
 		return admitted{}, s.onError(ctx, method, err)
 	}

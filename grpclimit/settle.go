@@ -42,6 +42,10 @@ type Volume struct{ Messages, Bytes int64 }
 // If Redis cannot be reached, an unused rest stays charged there, and an excess is charged later, unless
 // its answer was lost (see [tiered.Rule.ChargeUsed]). A limit with [PerMessage], or of a rule of
 // [limit.Concurrent], cannot be settled.
+//
+// If a call ends while Redis decides about it, and a limit of the server has Settle or [HandlerCost], the
+// decision is awaited, and the handler is called with the call's ended context. Otherwise what was reserved
+// could stay charged.
 func Settle(actual func(ctx context.Context, method string, result Result) int64) LimitOption {
 	return option.Set(func(l *rateLimit) {
 		l.Settle = func(c call, result Result) int64 { return actual(c.ctx, c.method, result) }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/tierlimit/tierlimit/embedded"
+	"github.com/tierlimit/tierlimit/internal/redistest"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/tiered"
 )
@@ -173,6 +175,29 @@ func TestSettleDoesNotHeedDecideBy(t *testing.T) {
 		}).unary(server, tiered.DecideBy(t.Context(), time.Now().Add(time.Second)))
 		if got := used(t, rule, "all"); got != 3 {
 			t.Errorf("%d units are charged", got)
+		}
+	})
+}
+
+// Calls may be cancelled while Redis decides about them. Their handlers are called nevertheless, and their
+// charges are corrected.
+func TestSettleOfCallsThatAreCancelledMeanwhile(t *testing.T) {
+	redistest.InBubble(t, func(t *testing.T, bubble *redistest.Bubble) {
+		l := newLimiterOn(t, bubble.Client(t), "test")
+		settled, said := newRule(t, l, "settled", limit.PerHour(100)), newRule(t, l, "said", limit.PerHour(100))
+		server := newServer(t, l, Limit(settled, Everyone, reserve(10), says(3)), Limit(said, Everyone, reserve(10), HandlerCost()))
+		four := handle(func(ctx context.Context) error { SetCost(ctx, 4); return nil })
+		ctx, cancel := context.WithCancel(t.Context())
+		bubble.Late.Store(int64(10 * time.Millisecond))
+		time.AfterFunc(15*time.Millisecond, cancel) // while all but the first share the second trip
+		var calls sync.WaitGroup
+		for range 3 {
+			calls.Go(func() { four.unary(server, ctx) })
+			calls.Go(func() { four.stream(server, ctx) })
+		}
+		calls.Wait()
+		if used(t, settled, "all") != 6*3 || used(t, said, "all") != 6*4 {
+			t.Errorf("%d and %d units are charged", used(t, settled, "all"), used(t, said, "all"))
 		}
 	})
 }

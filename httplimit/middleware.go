@@ -61,7 +61,11 @@ func (m *middleware) serve(w http.ResponseWriter, r *http.Request, next http.Han
 	}
 	var decisionSpace [few]limit.Decision
 	decisions := slices.Grow(decisionSpace[:0], len(requests))[:len(requests)]
-	grants, err := admission.Decide(r.Context(), m.limiter, requests, decisions)
+	ctx := r.Context()
+	if m.settles {
+		ctx = admission.Lasting(ctx)
+	}
+	grants, err := admission.Decide(ctx, m.limiter, requests, decisions)
 	if grants != nil {
 		defer grants.End(r.Context())
 	}

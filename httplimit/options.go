@@ -96,6 +96,9 @@ func RuleForKey(choose func(key string) *tiered.Rule) LimitOption {
 // Redis cannot be reached, an unused rest stays charged there, and an excess is charged later, unless
 // its answer was lost (see [tiered.Rule.ChargeUsed]). The header fields were sent earlier and reflect
 // the reservation.
+//
+// If a request ends while Redis decides about it, and a limit of the middleware has Settle or [HandlerCost],
+// the decision is awaited, and the handler is called with the request's ended context. Otherwise what was reserved could stay charged.
 func Settle(actual func(*http.Request, Response) int64) LimitOption {
 	return option.Set(func(l *rateLimit) { l.Settle = actual }, actual != nil, "Settle was given nil")
 }

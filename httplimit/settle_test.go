@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -388,6 +389,31 @@ func TestSettleDoesNotHeedDecideBy(t *testing.T) {
 			*r = *r.WithContext(tiered.DecideBy(r.Context(), time.Now().Add(time.Second)))
 		})
 		if used(t, settled, "all") != 3 || used(t, said, "all") != 13 {
+			t.Errorf("%d and %d units are charged", used(t, settled, "all"), used(t, said, "all"))
+		}
+	})
+}
+
+// Requests may be cancelled while Redis decides about them. Their handlers are called nevertheless, and their
+// charges are corrected.
+func TestSettleOfRequestsThatAreCancelledMeanwhile(t *testing.T) {
+	redistest.InBubble(t, func(t *testing.T, bubble *redistest.Bubble) {
+		l := newLimiterOn(t, bubble.Client(t))
+		settled, said := newRule(t, l, "settled", limit.PerHour(100)), newRule(t, l, "said", limit.PerHour(100))
+		ten := Cost(func(*http.Request) int64 { return 10 })
+		h := newMiddleware(t, l,
+			Limit(settled, Everyone, ten, Settle(func(*http.Request, Response) int64 { return 3 })),
+			Limit(said, Everyone, ten, HandlerCost()),
+		)(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { SetCost(r.Context(), 4) }))
+		ctx, cancel := context.WithCancel(t.Context())
+		bubble.Late.Store(int64(10 * time.Millisecond))
+		time.AfterFunc(15*time.Millisecond, cancel) // while all but the first share the second trip
+		var requests sync.WaitGroup
+		for range 5 {
+			requests.Go(func() { get(h, func(r *http.Request) { *r = *r.WithContext(ctx) }) })
+		}
+		requests.Wait()
+		if used(t, settled, "all") != 5*3 || used(t, said, "all") != 5*4 {
 			t.Errorf("%d and %d units are charged", used(t, settled, "all"), used(t, said, "all"))
 		}
 	})

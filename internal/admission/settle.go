@@ -16,6 +16,16 @@ func Afterwards(ctx context.Context) context.Context {
 	return remote.WithoutDecideBy(context.WithoutCancel(ctx))
 }
 
+// Lasting returns the context in which a charge is made that will be corrected. It does not end with ctx,
+// unless ctx has already ended: if a call could leave while Redis decides, nobody would know whether there
+// is a charge to correct.
+func Lasting(ctx context.Context) context.Context {
+	if ctx.Err() != nil {
+		return ctx
+	}
+	return context.WithoutCancel(ctx)
+}
+
 // Settle corrects the charge for a call, made ago, to the actual cost.
 func Settle(ctx context.Context, q tiered.Request, d *limit.Decision, actual int64, ago time.Duration) error {
 	switch more := max(0, actual) - q.Cost; {
