@@ -35,6 +35,9 @@ const DefaultMaxWait = time.Minute
 // A call is charged once, even if gRPC sends it again: retries by the retryPolicy of a service config
 // are made below the interceptors. If the quota must count retries, turn them off with
 // grpc.WithDisableRetry, and retry in the program, whose calls are charged each time.
+//
+// Calls are charged before there is a connection to the service. Those that wait for one, such as calls
+// with grpc.WaitForReady while the service is down, are sent all at once when there is one.
 type Client struct {
 	rule    *tiered.Rule
 	key     KeyFunc

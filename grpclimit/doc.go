@@ -17,7 +17,8 @@
 // # What a client gets
 //
 // A denied call ends with status RESOURCE_EXHAUSTED and two details: RetryInfo says when the call
-// would be granted, and QuotaFailure names the rules that denied it.
+// would be granted, and QuotaFailure names the rules that denied it. The retryPolicy of a client's service
+// config does not read RetryInfo, so leave RESOURCE_EXHAUSTED out of its codes, and retry in the program.
 //
 // A lost Redis is not an error: the rules' outage policies decide (tiered.OnOutage). A call that is
 // then denied by tiered.Deny ends with UNAVAILABLE and RetryInfo instead. So do calls with an error of

@@ -18,7 +18,8 @@ type Response struct {
 	// Header is the response's header. Do not change it.
 	Header http.Header
 	// Bytes is the length of the body that the handler wrote, before any compression by a middleware
-	// around this one. Data written to a connection that was taken over does not count.
+	// around this one. Data written to a connection that was taken over does not count. The body of a
+	// response to HEAD counts, if the handler writes it, although it is not sent.
 	Bytes int64
 	// Aborted reports whether the handler panicked.
 	Aborted bool
