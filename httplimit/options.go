@@ -98,7 +98,8 @@ func RuleForKey(choose func(key string) *tiered.Rule) LimitOption {
 // the reservation.
 //
 // If a request ends while Redis decides about it, and a limit of the middleware has Settle or [HandlerCost],
-// the decision is awaited, and the handler is called with the request's ended context. Otherwise what was reserved could stay charged.
+// the decision is awaited, and the handler is called with the request's ended context. Otherwise what was
+// reserved could stay charged.
 func Settle(actual func(*http.Request, Response) int64) LimitOption {
 	return option.Set(func(l *rateLimit) { l.Settle = actual }, actual != nil, "Settle was given nil")
 }
