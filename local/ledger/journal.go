@@ -206,14 +206,10 @@ func (l *Ledger[O]) line(set *ledgerSet, i int) *line[O] {
 // lineAt does the same as line, but first drops the units that have left the window when index is the
 // newest sub-window.
 func (l *Ledger[O]) lineAt(set *ledgerSet, i int, index int64) *line[O] {
-	e := l.line(set, i)
-	if e == nil {
-		return nil
+	if e := l.line(set, i); e != nil {
+		l.drop(e, e.advance(index))
 	}
-	if l.drop(e, e.advance(index)); e.units == 0 {
-		return nil
-	}
-	return e
+	return l.line(set, i)
 }
 
 func (l *Ledger[O]) clearLine(set *ledgerSet, i int) {
