@@ -18,7 +18,6 @@ import (
 // operations happen once per lease or trip, under the lock of the set.
 type Leases[O any] struct {
 	sets   []leaseSet[O]
-	mask   uint64
 	lastID atomic.Uint64 // begins at a random number below 2^63, and so never reaches 0
 	held   atomic.Int64
 }
@@ -99,8 +98,7 @@ type Spent struct {
 
 // NewLeases returns a table for at least the given number of keys, at 40 bytes each.
 func NewLeases[O any](keys int) *Leases[O] {
-	sets := uint64(1) << bits.Len(uint(max(0, keys-1)/leaseWays))
-	l := &Leases[O]{sets: make([]leaseSet[O], sets), mask: sets - 1}
+	l := &Leases[O]{sets: make([]leaseSet[O], 1<<bits.Len(uint(max(0, keys-1)/leaseWays)))}
 	l.lastID.Store(rand.Uint64() / 2)
 	return l
 }
@@ -269,7 +267,7 @@ func (l *Leases[O]) Left(now int64) (units int64) {
 	return units
 }
 
-func (l *Leases[O]) set(hash uint64) *leaseSet[O] { return &l.sets[hash>>24&l.mask] }
+func (l *Leases[O]) set(hash uint64) *leaseSet[O] { return &l.sets[hash>>24&uint64(len(l.sets)-1)] }
 
 // find returns the record of a key, or nil if there is none. Without the lock, the record may become another
 // key's at any time.

@@ -235,7 +235,7 @@ func (l *Ledger[O]) Uncharged(in func(group int) bool, most int, now int64) []De
 		if len(debts) >= most || int64(len(debts)) >= waiting {
 			break
 		}
-		set := &l.sets[l.journal.next&l.mask]
+		set := &l.sets[l.journal.next%uint64(len(l.sets))]
 		if debts = l.unchargedOf(set, in, debts, most, now); len(debts) < most {
 			l.journal.next++
 		}

@@ -20,7 +20,6 @@ import (
 type Ledger[O any] struct {
 	sets  []ledgerSet
 	lines []*[ledgerWays]*line[O] // of the sets; not in the sets, because pointers there would shift their records
-	mask  uint64
 
 	groups     groups
 	generation atomic.Uint32 // of Redis's data, see Forgotten
@@ -70,7 +69,7 @@ type ledgerSet struct {
 // New returns a table for at least the given number of keys.
 func New[O any](keys int) *Ledger[O] {
 	sets := uint64(1) << bits.Len(uint(max(0, keys-1)/ledgerWays))
-	l := &Ledger[O]{sets: make([]ledgerSet, sets), lines: make([]*[ledgerWays]*line[O], sets), overflows: make([]*overflow, sets), mask: sets - 1}
+	l := &Ledger[O]{sets: make([]ledgerSet, sets), lines: make([]*[ledgerWays]*line[O], sets), overflows: make([]*overflow, sets)}
 	for i := range l.sets {
 		l.sets[i].index = i
 	}
@@ -248,7 +247,7 @@ func (l *Ledger[O]) takeBack(a *Account[O], now, from, units int64, newestFirst,
 func (l *Ledger[O]) set(hash uint64) *ledgerSet {
 	// The low bits choose the shard of the denials' cache, and the next ones choose the place in its
 	// front.
-	return &l.sets[hash>>24&l.mask]
+	return &l.sets[hash>>24&uint64(len(l.sets)-1)]
 }
 
 // Fetch makes the processor fetch the record of a hash from main memory. Records that are fetched one

@@ -2,6 +2,7 @@ package ledger
 
 import (
 	"math"
+	"math/bits"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
@@ -26,8 +27,8 @@ func TestLedgerSize(t *testing.T) {
 	for _, keys := range []int{1, 7, 8, 9, 16, 17, 63, 64, 65, 1000, 1024, 1025, 100_000} {
 		l := New[string](keys)
 		records := len(l.sets) * ledgerWays
-		if records < keys || records >= 2*keys && records > ledgerWays || int(l.mask) != len(l.sets)-1 {
-			t.Errorf("a table for %d keys has %d records in %d sets, mask %b", keys, records, len(l.sets), l.mask)
+		if records < keys || records >= 2*keys && records > ledgerWays || bits.OnesCount(uint(len(l.sets))) != 1 {
+			t.Errorf("a table for %d keys has %d records in %d sets, which must be a power of 2", keys, records, len(l.sets))
 		}
 	}
 	if start := uintptr(unsafe.Pointer(&New[string](100).sets[0])); start%64 != 0 {
