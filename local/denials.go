@@ -20,7 +20,6 @@ import (
 type Denials struct {
 	front front
 	cache *ristretto.Cache[uint64, *denial]
-	size  int64
 	life  time.Duration
 	sync  bool
 	until atomic.Int64 // no denial is in force after this time; see prolong
@@ -64,7 +63,7 @@ type Denial struct {
 // is in force as soon as Remember returns; otherwise a moment later, or under load not at all. With
 // a size of 0, nothing is ever remembered.
 func NewDenials(size int, life time.Duration, synchronous bool) (*Denials, error) {
-	d := &Denials{front: newFront(size), size: int64(size), life: life, sync: synchronous}
+	d := &Denials{front: newFront(size), life: life, sync: synchronous}
 	d.until.Store(math.MinInt64)
 	if size == 0 {
 		d.Close()
@@ -197,7 +196,7 @@ func (d *Denials) get(hash uint64, now int64) *denial {
 }
 
 // Len returns the approximate number of remembered keys.
-func (d *Denials) Len() int { return int(d.size - d.cache.RemainingCost()) }
+func (d *Denials) Len() int { return int(d.cache.MaxCost() - d.cache.RemainingCost()) }
 
 // Close frees the memory. After Close, lookups find nothing, and nothing is remembered. Closing again
 // does nothing.
