@@ -1,6 +1,7 @@
 package local
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -211,8 +212,8 @@ func (h *Held[O]) lapse(now int64) {
 // end ends all slots, or only those that end in time, in this process only. It returns their number. The
 // lock must be held.
 func (h *Held[O]) end(now int64, all bool) (ended uint64) {
-	for i := len(h.slots) - 1; i >= 0; i-- {
-		if s := h.slots[i]; all || s.timed {
+	for _, s := range slices.Backward(h.slots) { // remove puts the last one into the place of the removed one
+		if all || s.timed {
 			h.remove(s)
 			ended++
 		}

@@ -2,6 +2,7 @@ package remote
 
 import (
 	"runtime"
+	"slices"
 
 	"github.com/tierlimit/tierlimit/limit"
 )
@@ -134,8 +135,8 @@ func (b *Batcher) start() {
 // elect chooses one of the waiting callers to lead a trip that may start: the one that came last, because it
 // has the most time left. If none of them may lead, a separate goroutine does. The lock is held.
 func (b *Batcher) elect(others bool) {
-	for i := b.queue.len() - 1; i >= 0; i-- {
-		if c := b.queue.calls[i]; c.lead() {
+	for _, c := range slices.Backward(b.queue.calls) {
+		if c.lead() {
 			c.elected = true
 			c.done <- struct{}{}
 			return

@@ -2,6 +2,7 @@ package remote
 
 import (
 	"math"
+	"slices"
 	"time"
 )
 
@@ -73,8 +74,7 @@ func (b *Batcher) reap() {
 	}
 	reap(b.queue.calls, nil)
 	b.queue.dropClaimed()
-	for i := len(b.trips) - 1; i >= 0; i-- { // giveUp removes one
-		t := b.trips[i]
+	for _, t := range slices.Backward(b.trips) { // giveUp removes one
 		switch {
 		case t.ends == 0: // being loaded with calls whose time may soon be over: check again
 			next = min(next, now+reapEvery.Microseconds())
