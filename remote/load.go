@@ -10,14 +10,10 @@ import (
 // resigns, and the trip stays empty, so that another caller can lead: the trip and all calls on it would have no more
 // time than the leader.
 func (b *Batcher) load(leader *call, now int64) *trip {
-	t, l, ok := b.takeQueue(leader, now)
-	if !ok {
-		return t
-	}
+	t, l := b.takeQueue(leader, now)
 	if l.newestFirst {
 		slices.Reverse(t.calls)
 	}
-	t.left = queue{calls: t.left.calls[:0], entries: l.taken.entries, large: l.taken.large}
 	carried := b.addCalls(t, t.calls[:l.calls], now, l.most, l.passLarge)
 	if carried == len(t.calls) {
 		return t
@@ -48,17 +44,15 @@ func (b *Batcher) load(leader *call, now int64) *trip {
 
 // loading says how the calls of a trip are put on it.
 type loading struct {
-	taken       queue // all calls that waited
-	calls       int   // the number of calls that may be sent
-	most        int   // the largest number of entries
+	calls       int // the number of calls that may be sent
+	most        int // the largest number of entries
 	newestFirst bool
 	passLarge   bool // large calls wait for the next trip
 }
 
 // takeQueue makes a trip that has all waiting calls. The whole queue is taken, and load puts calls that do not fit
-// back at its front, so that the lock is held only briefly. ok is false if the leader resigns; the trip then has no
-// calls.
-func (b *Batcher) takeQueue(leader *call, now int64) (t *trip, l loading, ok bool) {
+// back at its front, so that the lock is held only briefly. If the leader resigns, the trip has no calls.
+func (b *Batcher) takeQueue(leader *call, now int64) (t *trip, l loading) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if n := len(b.spare); n > 0 {
@@ -70,13 +64,14 @@ func (b *Batcher) takeQueue(leader *call, now int64) (t *trip, l loading, ok boo
 	if leader != nil && leader.deadline-now < deadline/2 {
 		leader.mayLead = false
 		t.calls = t.calls[:0]
-		return t, loading{}, false
+		return t, loading{}
 	}
-	l.taken = b.queue.take(t.calls)
-	t.calls, l.calls = l.taken.calls, l.taken.len()
-	l.passLarge = b.last.large && l.taken.large < l.taken.len()
+	taken := b.queue.take(t.calls)
+	t.calls, l.calls = taken.calls, taken.len()
+	t.left = queue{calls: t.left.calls[:0], entries: taken.entries, large: taken.large}
+	l.passLarge = b.last.large && taken.large < taken.len()
 	t.flight = flight{leader: leader}
-	l.most = b.entriesPerTrip(l.taken.entries)
+	l.most = b.entriesPerTrip(taken.entries)
 	if l.calls > 0 {
 		b.trips = append(b.trips, t)
 	}
@@ -91,7 +86,7 @@ func (b *Batcher) takeQueue(leader *call, now int64) (t *trip, l loading, ok boo
 		l.newestFirst, l.calls, l.passLarge = true, 1, false
 	}
 	t.takes = b.took.next
-	return t, l, true
+	return t, l
 }
 
 // entriesPerTrip returns how many entries the next trip may carry if the given number wait. It is half of all entries,
