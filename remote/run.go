@@ -94,10 +94,7 @@ func (r *run) divideTorn() (again []int) {
 func (p *part) some(of []int) part {
 	q := part{entries: make([]Entry, len(of)), positions: of}
 	for i, j := range of {
-		q.entries[i] = p.entries[j]
-		if p.positions != nil {
-			q.positions[i] = p.positions[j]
-		}
+		q.entries[i], q.positions[i] = p.entries[j], p.positions[j]
 	}
 	return q
 }

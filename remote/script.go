@@ -301,9 +301,9 @@ func isAuth(err error) bool { return KindOf(err) == Auth }
 
 // split divides the entries into one part per slot of the Cluster.
 func split(entries []Entry) []part {
-	whole, positions := part{entries: entries}, bySlot(entries)
-	parts := make([]part, len(positions))
-	for i, of := range positions {
+	whole, slots := part{entries: entries, positions: positionsUpTo(len(entries))}, bySlot(entries)
+	parts := make([]part, len(slots))
+	for i, of := range slots {
 		parts[i] = whole.some(of)
 	}
 	return parts
