@@ -308,11 +308,7 @@ make[GCRA] = function()
       -- Another algorithm's units count as if they had been charged under this rule, at most as many as let one
       -- unit fit a window later.
       local from = inherit(s, rule, rule.quota + rule.burst - 1)
-      local units = {}
-      for g = 1, from.groups do
-        units[g] = from.up_to[g] - (from.up_to[g - 1] or 0)
-      end
-      debt, part = debt_of(s, rule, from.at, units)
+      debt, part = debt_of(s, rule, from.at, from.each)
     end
     s.tat, s.part = s.now + debt, part
     s.free = free(s, rule)

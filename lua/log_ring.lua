@@ -128,8 +128,7 @@ make[SLIDING_LOG] = function()
     elseif s.inherited then
       local slots, inherited = {}, s.inherited
       for g = inherited.groups, 1, -1 do
-        local units = inherited.up_to[g] - (inherited.up_to[g - 1] or 0)
-        slots[#slots + 1] = rep(pack_int(inherited.at[g] % 256 ^ width, width), units)
+        slots[#slots + 1] = rep(pack_int(inherited.at[g] % 256 ^ width, width), inherited.each[g])
       end
       return concat(slots)
     end

@@ -92,7 +92,7 @@ make[SLIDING_LOG_ZSET] = function()
       local inherited = s.inherited
       if inherited then
         for g = inherited.groups, 1, -1 do
-          add(s, inherited.at[g], inherited.up_to[g] - (inherited.up_to[g - 1] or 0))
+          add(s, inherited.at[g], inherited.each[g])
         end
         s.inherited = false
       end

@@ -105,9 +105,8 @@ make[SLIDING_COUNTER] = function()
     for g = 1, from.groups do
       local index = sub_window(from.at[g], rule)
       if index >= s.newest_index - rule.k then
-        local units = from.up_to[g] - (from.up_to[g - 1] or 0)
-        replace(s, index, rule, pack_int(count_of(s, index, rule) + units, s.width))
-        s.total = s.total + units
+        replace(s, index, rule, pack_int(count_of(s, index, rule) + from.each[g], s.width))
+        s.total = s.total + from.each[g]
       end
     end
   end

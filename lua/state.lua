@@ -356,21 +356,21 @@ end
 -- last window, each at the latest possible time. So the change never grants anything twice.
 --
 -- The result is a table. units is their number, at most the newest "most" of them. They come in groups, 1 being the
--- newest; groups is the number of groups. For group g, at[g] is the stamp, and up_to[g] is the number of units in
--- it and in the newer groups. So a change costs about the same however many units there are.
+-- newest; groups is the number of groups. For group g, at[g] is the stamp, each[g] is the number of units in it, and
+-- up_to[g] that in it and in the newer groups. So a change costs about the same however many units there are.
 --
 -- The rule may have the smaller limit of two rules in force side by side. While that limit is full, it grants
 -- nothing; but it may give units back, or charge units that were already used. So most algorithms take over more
 -- units than fill their limit, MAX_LIMITS times as many: otherwise the larger rule would grant the rest again.
 local function inherit(s, rule, most)
-  local from = { units = 0, groups = 0, at = {}, up_to = {} }
+  local from = { units = 0, groups = 0, at = {}, each = {}, up_to = {} }
   local too_old = s.newest - (rule.window > 0 and rule.window or s.newest + 1)
   algorithm(code_of[s.tag]).past(s, rule, most, function(stamp, units)
     units = math.min(units, most - from.units)
     if units > 0 and (rule.k or stamp > too_old) then -- counters go by sub-windows
       local g = from.groups + 1
       from.units, from.groups = from.units + units, g
-      from.at[g], from.up_to[g] = stamp, from.units
+      from.at[g], from.each[g], from.up_to[g] = stamp, units, from.units
     end
   end)
   return from
