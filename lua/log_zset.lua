@@ -101,17 +101,13 @@ make[SLIDING_LOG_ZSET] = function()
     end
     if s.past then
       add_past(s)
-      return
-    end
-    if s.given > 0 then
+    elseif s.given > 0 then
       local ranges = s.released or { { from = s.left, units = s.given } }
       for i = #ranges, 1, -1 do -- from the end, so that the units of the other ranges keep their ranks
         drop(s, ranges[i].from, ranges[i].units)
       end
       mark(s)
-      return
-    end
-    if s.added > 0 then
+    else
       drop(s, 0, zset.log.unneeded(s, rule))
       add(s, s.now, s.added)
       mark(s)
