@@ -165,7 +165,7 @@ func (b *Batcher) lead(leader *call, others bool) {
 	hasPlace, returned := true, false
 	defer func() { // also if a hook of the client panics, and the caller's program recovers
 		if !returned {
-			hasPlace = b.abandon(t, leader)
+			hasPlace = b.abandon(t)
 		}
 		b.mu.Lock()
 		defer b.mu.Unlock()

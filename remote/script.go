@@ -265,7 +265,7 @@ func (s *Script) runParts(ctx context.Context, n *node, parts []part, by *form, 
 			}
 			r.send(ctx, again, by.call)
 		}
-		missing, refused := r.failed(by.isMissing), r.failed(by.isRefused)
+		missing, refused := r.failed(isMissing), r.failed(by.isRefused)
 		if again = slices.Concat(missing, refused, r.redirected(), r.divideTorn()); again == nil {
 			break
 		}

@@ -94,8 +94,8 @@ func (f *form) isLoaded(ctx context.Context, node redis.Cmdable) (bool, error) {
 	return true, nil
 }
 
-// isMissing reports whether err says that the form was not loaded.
-func (f *form) isMissing(err error) bool {
+// isMissing reports whether err says that the form of the script was not loaded.
+func isMissing(err error) bool {
 	text, ok := serverError(err)
 	return ok && (strings.HasPrefix(text, "NOSCRIPT") || strings.HasPrefix(text, "Function not found"))
 }

@@ -193,9 +193,9 @@ func unanswered(err error) error {
 // abandon ends a trip whose goroutine ends before the calls are answered: a function of the program that the client
 // or the logger has called has panicked or ended the goroutine. That is no failure of Redis, which may have made the
 // decisions. abandon reports whether the trip still has its place.
-func (b *Batcher) abandon(t *trip, leader *call) (hasPlace bool) {
-	if leader != nil {
-		leader.claim() // its caller is gone, and must not be elected again
+func (b *Batcher) abandon(t *trip) (hasPlace bool) {
+	if t.leader != nil {
+		t.leader.claim() // its caller is gone, and must not be elected again
 	}
 	b.mu.Lock()
 	done := t.done
