@@ -335,11 +335,8 @@ do
       from = from + PAIR
     end
     local charged = charge_at(s, rule, rule.algorithm.charge, stamps, units)
-    if s.changed then
-      write(s)
-      if not look_at(s, e.key, rule) then
-        return UNREADABLE
-      end
+    if s.changed and not write_and_look(e, s) then
+      return UNREADABLE
     end
     local life = MARKER_LONGEST
     if not virtual then
