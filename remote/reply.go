@@ -3,6 +3,7 @@ package remote
 import (
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/tierlimit/tierlimit/gcra"
@@ -141,7 +142,7 @@ func (r *Reply) decode(e *Entry, text string) (used int) {
 		}
 		return used
 	}
-	if kind == lua.AnswerChargedMore && len(text) > 1+timeBytes && text[1+timeBytes] != kind {
+	if kind == lua.AnswerChargedMore && e.Operation == lua.Settle && len(text) > 1+timeBytes && text[1+timeBytes] != kind {
 		used = r.decode(e, text[1+timeBytes:])
 		r.Granted = readInt(text, 1, timeBytes)
 		if used > 0 {
@@ -166,7 +167,7 @@ func (r *Reply) decode(e *Entry, text string) (used int) {
 	case kind == lua.TagFixedWindow && len(text) >= fixedBytes:
 		r.Clock = readInt(text, 1, timeBytes)
 		r.Remaining = e.Rule.quota - readInt(text, fixedBytes-6, 6)
-		r.ResetAfter = microseconds(readInt(text, 15, timeBytes) - r.Clock)
+		r.ResetAfter = microseconds(max(0, readInt(text, 15, timeBytes)-r.Clock))
 		return fixedBytes
 	case (kind == lua.TagLog || kind == lua.TagLongLog) && len(text) >= ringBytes:
 		r.Clock = readInt(text, 1, timeBytes)
@@ -215,6 +216,9 @@ func (r *Reply) decodeNumbers(e *Entry, text string) (used int) {
 	case count < 4:
 		return 0
 	}
+	if outcome < 0 && outcome != lua.HeldBack || outcome > e.mostOutcome() {
+		return 0
+	}
 	r.Remaining = number(1)
 	r.ResetAfter = microseconds(number(2))
 	r.Stamp = number(3) // how far the key's own time is ahead of the clock; decode adds the clock
@@ -257,6 +261,18 @@ func (r *Reply) decodeNumbers(e *Entry, text string) (used int) {
 	return used
 }
 
+// mostOutcome returns the largest outcome that an answer to the entry can have. Callers rely on it: they make room for
+// as many decisions, or slots.
+func (e *Entry) mostOutcome() int64 {
+	switch e.Operation {
+	case lua.Take, lua.Hold, lua.Peek:
+		return e.count()
+	case lua.TakeUpTo, lua.HoldUpTo, lua.Refund, lua.Lease:
+		return e.Cost
+	}
+	return math.MaxInt64
+}
+
 // decodeSettled decodes the rest of an answer to a Settle or an Extend, whose numbers take used bytes. last is the
 // number of units given back or charged, or how long the hold lasts.
 func (r *Reply) decodeSettled(e *Entry, text string, used int, outcome, last int64) int {
@@ -283,4 +299,7 @@ func readInt(text string, from, bytes int) (n int64) {
 	return n
 }
 
-func microseconds(n int64) time.Duration { return time.Duration(n) * time.Microsecond }
+// microseconds converts a number of an answer. Seven bytes can hold more than a duration can.
+func microseconds(n int64) time.Duration {
+	return time.Duration(min(n, math.MaxInt64/int64(time.Microsecond))) * time.Microsecond
+}

@@ -8,7 +8,8 @@ import (
 )
 
 // Decoding a server's answer never panics and never invents replies, whatever the answer is. It either returns an
-// error, or every entry has a reply and all bytes are used.
+// error, or every entry has a reply and all bytes are used. No reply has more decisions or units than were asked for,
+// since callers make room for as many, nor a negative time.
 func FuzzDecode(f *testing.F) {
 	clock := "\x06\x01\x02\x03\x04\x05\x06"
 	zeros := func(n int) string { return string(make([]byte, n)) }
@@ -25,6 +26,11 @@ func FuzzDecode(f *testing.F) {
 	// Three holds share an entry, and one of them fits.
 	f.Add("\x00\x04"+zeros(6)+"\x04"+zeros(21)+"\x00\x06"+zeros(6)+"\x03"+zeros(35)+"\x00\x01"+zeros(6)+"\x01"+clock, uint8(1), uint8(lua.Hold))
 	f.Add("\x00\x05"+zeros(35)+"\x01\x00\x02"+clock, uint8(1), uint8(lua.Settle))
+	f.Add("\x00\x04\x7f"+zeros(27)+clock, uint8(1), uint8(lua.Take))                              // 2^54 of one
+	f.Add("\x00\x04\x7f"+zeros(27)+clock, uint8(1), uint8(lua.TakeUpTo))                          // 2^54 units of one
+	f.Add("\x00\x06"+zeros(6)+"\x01"+zeros(35)+clock, uint8(1), uint8(lua.Take))                  // less than none
+	f.Add("\x00\x06"+zeros(6)+"\x03"+zeros(21)+"\xff"+zeros(13)+clock, uint8(1), uint8(lua.Take)) // retry in 2,000 years
+	f.Add("\xfd"+zeros(7)+"\xff"+zeros(14)+clock, uint8(1), uint8(lua.Take))                      // a settlement's answer
 	rules := []*Rule{newRule(f, limit.PerHour(10), limit.GCRA()), newRule(f, limit.PerHour(10), limit.FixedWindow())}
 	f.Fuzz(func(t *testing.T, text string, count, operation uint8) {
 		entries := make([]Entry, count)
@@ -42,7 +48,16 @@ func FuzzDecode(f *testing.F) {
 		if err := decode(text, entries, replies); err != nil {
 			return
 		}
-		for _, r := range replies {
+		for i, r := range replies {
+			for _, one := range append(r.each(), r) {
+				if most := entries[i].mostOutcome(); one.Fitted < 0 || one.Fitted > most || one.Granted < 0 ||
+					entries[i].Operation == lua.Take && one.Granted != one.Fitted*entries[i].Cost {
+					t.Errorf("%+v answers %+v", one, entries[i])
+				}
+				if min(one.RetryAfter, one.NextAfter, one.ResetAfter, one.Life) < 0 {
+					t.Errorf("%+v has a negative time", one)
+				}
+			}
 			if r.Clock != replies[0].Clock {
 				t.Errorf("%+v does not carry the clock %v", r, replies[0].Clock)
 			}
