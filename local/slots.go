@@ -23,7 +23,7 @@ type Slots[O any] struct {
 
 	mu    sync.Mutex // guards all keys, and their slots' places
 	byKey map[HeldKey]*Held[O]
-	rules map[string]*SlotCounts // all rules under which slots have been held or lost
+	rules map[string]*SlotCounts // all rules under which slots are held or were lost, and some others
 	ended bool                   // EndAll was called
 }
 
@@ -261,7 +261,9 @@ func (t *Slots[O]) Counts() map[string]SlotCounts {
 	defer t.mu.Unlock()
 	counts := make(map[string]SlotCounts)
 	for rule, c := range t.rules {
-		if *c != (SlotCounts{}) {
+		if *c == (SlotCounts{}) {
+			delete(t.rules, rule) // rules of a file come and go
+		} else {
 			counts[rule] = *c
 		}
 	}

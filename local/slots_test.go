@@ -767,6 +767,28 @@ func TestLaw7KeysOfWhichNothingIsHeldAreForgottenAtOnce(t *testing.T) {
 	}
 }
 
+// Rules of a file come and go. Of one under which nothing is held any more, only lost slots are counted on.
+func TestLaw7CountsOfRulesThatAreGoneAreForgotten(t *testing.T) {
+	table := NewSlots[string](func() {})
+	acquire := func(rule string, till int64) *Slot[string] {
+		slot := new(Slot[string])
+		h, _ := table.Enter(HeldKey{rule, "key"}, "owner", fleetTTL)
+		h.Granted(slotsNow, till, 1, 1, slot)
+		return slot
+	}
+	held := acquire("held", slotsNow+int64(fleetTTL))
+	acquire("lost", slotsNow) // Redis's answer comes too late
+	for i := range 1000 {
+		acquire(strconv.Itoa(i), slotsNow+int64(fleetTTL)).Release(slotsNow, slotsNow, false)
+	}
+	if c := table.Counts(); len(c) != 2 || c["held"] != (SlotCounts{Units: 1}) || c["lost"] != (SlotCounts{Lost: 1}) || !held.Held(slotsNow) {
+		t.Errorf("counts %v", c)
+	}
+	if n := len(table.rules); n != 2 {
+		t.Errorf("%d rules have counts", n)
+	}
+}
+
 // Law 13: a key stays known while anything about it is in flight. A request that is granted after another one was
 // denied is renewed like any other, and a statement whose answer takes very long is still received.
 func TestLaw13KeysStayKnownWhileSomethingIsInFlight(t *testing.T) {

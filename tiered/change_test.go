@@ -2,9 +2,12 @@ package tiered
 
 import (
 	"errors"
+	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+	"weak"
 
 	"github.com/tierlimit/tierlimit/internal/redistest"
 	"github.com/tierlimit/tierlimit/limit"
@@ -363,5 +366,31 @@ func TestCopiesTakeOver(t *testing.T) {
 	}
 	if err := small.TakeOver(jobs); !errors.Is(err, limit.ErrInvalidRule) || !strings.Contains(err.Error(), "3") {
 		t.Errorf("of another kind: %v", err)
+	}
+}
+
+// A program may keep the rule that it began with, and hold units under it, however often the rule is changed. It then
+// keeps the newest rule as well, but none of those in between.
+func TestLaw7RulesThatWereReplacedAreForgotten(t *testing.T) {
+	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix())
+	first := newRule(t, l, "r", limit.PerHour(10))
+	between := make([]weak.Pointer[Rule], 20)
+	for i := range between {
+		r, err := l.ChangeRule("r", limit.PerHour(int64(20+i)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		between[i] = weak.Make(r)
+	}
+	newest, err := l.ChangeRule("r", limit.PerHour(5))
+	if err != nil {
+		t.Fatal(err)
+	}
+	redistest.Eventually(t, "the rules in between are freed", func() bool {
+		runtime.GC()
+		return !slices.ContainsFunc(between, func(r weak.Pointer[Rule]) bool { return r.Value() != nil })
+	})
+	if first.inOutage.Latest() != newest.inOutage {
+		t.Error("the newest rule has not taken over from the first")
 	}
 }

@@ -24,16 +24,28 @@ type Rule struct {
 	Terms     uint64 // differs for each limit and algorithm
 	Number    uint8  // number of the name in the ledger
 
-	successor atomic.Pointer[Rule] // see Latest
+	line atomic.Pointer[line] // nil: no rule has taken its place, and it has taken nobody's
 }
+
+// line is what rules share that came one after the other. It keeps only the last of them: so a rule that is kept, such as
+// that of an open hold, or the first of a program that changes it all the time, keeps none of those in between (law 7).
+type line struct{ last atomic.Pointer[Rule] }
 
 // TakeOver makes the rule the successor of another one, which may be nil. Calls must not overlap.
 func (r *Rule) TakeOver(other *Rule) {
-	if other != r {
-		r.successor.Store(nil) // first, so that Latest always comes to an end
-		if other != nil {
-			other.successor.Store(r)
+	if other == r {
+		return
+	}
+	l := new(line)
+	if other != nil {
+		if of := other.line.Load(); of != nil && of.last.Load() == other {
+			l = of
 		}
+	}
+	l.last.Store(r)
+	r.line.Store(l)
+	if other != nil {
+		other.line.Store(l)
 	}
 }
 
@@ -42,11 +54,11 @@ func (r *Rule) TakeOver(other *Rule) {
 // algorithm, and the next decision would convert it back. Each conversion from GCRA counts units that may be free.
 func (r *Rule) Latest() *Rule {
 	for {
-		next := r.successor.Load()
-		if next == nil {
+		l := r.line.Load()
+		if l == nil || l.last.Load() == r {
 			return r
 		}
-		r = next
+		r = l.last.Load()
 	}
 }
 

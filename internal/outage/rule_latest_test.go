@@ -1,0 +1,31 @@
+package outage
+
+import (
+	"math/rand/v2"
+	"testing"
+)
+
+// A rule that takes over is the latest for itself and for the rule before it, in whatever order rules take over from each
+// other, and looking for the latest rule always comes to an end.
+func TestLatestOfRulesThatTakeOver(t *testing.T) {
+	rules := make([]Rule, 12)
+	random := func() *Rule { return &rules[rand.IntN(len(rules))] }
+	for range 20_000 {
+		r, before := random(), random()
+		if rand.IntN(10) == 0 {
+			before = nil
+		}
+		first := random()
+		follows := before != nil && first.Latest() == before
+		r.TakeOver(before)
+		if latest := r.Latest(); latest != r && before != r {
+			t.Fatal("a rule that has taken over is not its own latest")
+		}
+		if before != nil && before.Latest() != r.Latest() {
+			t.Fatal("the rule before does not lead to the one that took over")
+		}
+		if follows && first.Latest() != before.Latest() && first != r && r != before {
+			t.Fatal("an earlier rule does not lead to the one that took over")
+		}
+	}
+}
