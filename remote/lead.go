@@ -172,6 +172,7 @@ func (b *Batcher) lead(leader *call, others bool) {
 		if leader != nil {
 			b.follow(leader)
 		}
+		clear(t.calls) // let go of the callers' contexts
 		b.spare = append(b.spare, t)
 		if hasPlace {
 			b.inFlight--

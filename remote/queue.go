@@ -45,7 +45,9 @@ func (q *queue) take(array []*call) (taken queue) {
 // putFirst puts others in front of the queue. It returns the queue's old array.
 func (q *queue) putFirst(others queue) (array []*call) {
 	array = q.calls[:0]
-	q.calls = append(others.calls, q.calls...)
+	old := q.calls
+	q.calls = append(others.calls, old...)
+	clear(old) // let go of the callers' contexts
 	q.entries += others.entries
 	q.large += others.large
 	return array
