@@ -122,10 +122,10 @@ func (k *holdKeeper) sendable(l *Limiter, last bool) (batch []settlement) {
 	return batch
 }
 
-// sendWaiting sends waiting settlements, settledAtOnce at a time. It stops when none can be sent, when no
-// settlement of a batch was made, or when ctx ends. Unless this is Close's last call, it also stops when
-// Close wants to send the settlements, and takes none of them after that: it may have waited for Close's call, and a
-// batch that fails once Close has given up the rest would count as waiting forever. It reports whether any are left.
+// sendWaiting sends waiting settlements, settledAtOnce at a time. It stops when none can be sent, or when ctx ends.
+// Unless this is Close's last call, it also stops when no settlement of a batch was made, and when Close wants to send
+// the settlements, and takes none of them after that: it may have waited for Close's call, and a batch that fails once
+// Close has given up the rest would count as waiting forever. It reports whether any are left.
 func (l *Limiter) sendWaiting(ctx context.Context, last bool) (left bool) {
 	k := &l.holds
 	k.sending.Lock()
@@ -149,8 +149,12 @@ func (l *Limiter) sendWaiting(ctx context.Context, last bool) (left bool) {
 		}
 		left = len(k.waiting) > 0
 		k.mu.Unlock()
-		if !slices.Contains(made, true) || ctx.Err() != nil {
+		none := !slices.Contains(made, true)
+		if len(batch) == 0 || none && !last || ctx.Err() != nil {
 			return left
+		}
+		if none {
+			time.Sleep(time.Millisecond) // nobody sends them after Close
 		}
 	}
 }
@@ -167,7 +171,7 @@ func (k *holdKeeper) areWaiting() bool {
 	return false
 }
 
-// closeHolds sends the waiting settlements once more, until ctx ends. It gives up those for which Redis
+// closeHolds sends the waiting settlements, until ctx ends or Redis counts as lost. It gives up those for which Redis
 // does not answer (law 12).
 func (l *Limiter) closeHolds(ctx context.Context) {
 	k := &l.holds

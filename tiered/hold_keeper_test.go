@@ -1,6 +1,7 @@
 package tiered
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -40,6 +41,27 @@ func TestLaw12CloseAwaitsTheLastMomentOfHolds(t *testing.T) {
 		if c := l.Stats().Holds; c.Settled != 2 || c.Lost != 0 || c.Unsettled != 0 {
 			t.Errorf("%+v", c)
 		}
+	})
+}
+
+// Law 12: Close gives up no settlements because one trip fails while Redis does not count as lost.
+func TestLaw12CloseSendsSettlementsAgain(t *testing.T) {
+	redistest.InBubble(t, func(t *testing.T, bubble *redistest.Bubble) {
+		client, hook := bubble.Client(t), new(ending)
+		client.AddHook(hook)
+		l := newLimiterOn(t, client, redistest.Prefix(), Deadline(50*time.Millisecond))
+		const all = 2 * settledAtOnce
+		awaitSending(newRule(t, l, "r", limit.PerHour(1000)), all)
+		bubble.Late.Store(int64(100 * time.Millisecond))
+		onTime := context.CancelFunc(func() { bubble.Late.Store(0) }) // after the first trip
+		hook.end.Store(&onTime)
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+		if c := l.Stats().Holds; c.Settled != all || c.Unsettled != 0 {
+			t.Errorf("of %d settlements: %+v", all, c)
+		}
+		time.Sleep(100 * time.Millisecond) // for the late answer
 	})
 }
 
