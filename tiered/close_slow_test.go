@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strconv"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/tierlimit/tierlimit/internal/redistest"
@@ -41,6 +42,22 @@ func TestLaw12CloseOfASlowRedisEndsInTime(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Law 12: nothing is left behind when any of several calls of Close has returned. A process that ends then, because
+// one of them is deferred in main, would otherwise keep what the others were about to give back.
+func TestLaw12EveryCloseWaitsForTheFirst(t *testing.T) {
+	redistest.InBubble(t, func(t *testing.T, bubble *redistest.Bubble) {
+		l := newLimiterOn(t, bubble.Client(t), redistest.Prefix(), Deadline(100*time.Millisecond))
+		const late = 80 * time.Millisecond
+		bubble.Late.Store(int64(late))
+		began := time.Now()
+		go func() { _ = l.Close() }()
+		synctest.Wait()
+		if err := l.Close(); err != nil || time.Since(began) < late {
+			t.Errorf("the second Close returned after %v: %v", time.Since(began), err)
+		}
+	})
 }
 
 // holdMany acquires a slot for each of many keys without telling Redis.

@@ -58,6 +58,7 @@ type Limiter struct {
 	start     time.Time
 
 	closed     atomic.Bool
+	ended      chan struct{}   // closed when Close has ended
 	ctx        context.Context // ends with Close
 	stop       context.CancelFunc
 	background sync.WaitGroup
@@ -139,6 +140,7 @@ func newLimiter(client redis.UniversalClient, c config) (*Limiter, error) {
 		metrics:     newCounters(),
 		log:         newQuietLog(c.logger),
 		start:       time.Now().Add(-beforeStart),
+		ended:       make(chan struct{}),
 		comparisons: make(chan comparison, shadowQueue),
 		script:      remote.NewScript(client),
 		lines:       lines{byKey: make(map[local.HeldKey][]*line)},
@@ -279,7 +281,7 @@ var errStillInClient = errors.New("tierlimit: the limiter is closed, but the Red
 // Leased units and slots are given back, and so are units that Redis grants to calls of [Rule.Wait] that
 // have ended. Redis is charged for what was granted without it, if it can be reached, and the instance
 // leaves the fleet. Close waits for trips in flight and leaves no goroutine behind. It takes at most a
-// second longer than the deadline. Closing again does nothing.
+// second longer than the deadline. A further call only waits until the first has ended.
 //
 // An error needs no action, but may be worth a line in the log. It says that Redis did not answer in time
 // when the instance left the fleet, so the other instances count this one for up to five seconds more; or
@@ -291,13 +293,15 @@ var errStillInClient = errors.New("tierlimit: the limiter is closed, but the Red
 // [Open] made the client, that goroutine ends within a second and the client's DialTimeout after Close.
 func (l *Limiter) Close() error {
 	if l.closed.Swap(true) {
+		<-l.ended
 		return nil
 	}
-	ended := make(chan error, 1)
-	go func() { ended <- l.endTrips() }()
+	defer close(l.ended)
+	tripsEnded := make(chan error, 1)
+	go func() { tripsEnded <- l.endTrips() }()
 	var err error
 	select {
-	case err = <-ended:
+	case err = <-tripsEnded:
 	case <-time.After(l.config.deadline + closeWithin):
 		l.stop()
 		err = errStillInClient
