@@ -279,9 +279,10 @@ var errStillInClient = errors.New("tierlimit: the limiter is closed, but the Red
 
 // Close ends the limiter. Decisions that wait for Redis, and all later ones, get [limit.ErrClosed].
 // Leased units and slots are given back, and so are units that Redis grants to calls of [Rule.Wait] that
-// have ended. Redis is charged for what was granted without it, if it can be reached, and the instance
-// leaves the fleet. Close waits for trips in flight and leaves no goroutine behind. It takes at most a
-// second longer than the deadline. A further call only waits until the first has ended.
+// have ended. Redis is charged for what was granted without it, and the instance leaves the fleet. While Redis
+// counts as lost, Close does none of this ([Limiter.ChargeRest] waits for Redis). Close waits for trips in flight and
+// leaves no goroutine behind. It takes at most a second longer than the deadline. A further call only waits until the
+// first has ended.
 //
 // An error needs no action, but may be worth a line in the log. It says that Redis did not answer in time
 // when the instance left the fleet, so the other instances count this one for up to five seconds more; or
