@@ -3,7 +3,9 @@ package tiered
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -56,6 +58,24 @@ func TestLaw12EveryCloseWaitsForTheFirst(t *testing.T) {
 		synctest.Wait()
 		if err := l.Close(); err != nil || time.Since(began) < late {
 			t.Errorf("the second Close returned after %v: %v", time.Since(began), err)
+		}
+	})
+}
+
+// A function for OnStateChange that does not return, for instance because it calls Close, does not keep Close from
+// returning. The error names it as a possible reason.
+func TestCloseInOnStateChange(t *testing.T) {
+	redistest.InBubble(t, func(t *testing.T, bubble *redistest.Bubble) {
+		const deadline = 100 * time.Millisecond
+		var l *Limiter
+		ended := make(chan error, 1)
+		closes := func(State) { ended <- l.Close() }
+		l = newLimiterOn(t, bubble.Client(t), redistest.Prefix(), Deadline(deadline), OnStateChange(closes))
+		l.shard.Breaker.ForceOpen(errors.New("lost"))
+		began := time.Now()
+		err := <-ended
+		if took := time.Since(began); took > deadline+closeWithin || !strings.Contains(fmt.Sprint(err), "OnStateChange") {
+			t.Errorf("%v after %v", err, took)
 		}
 	})
 }
