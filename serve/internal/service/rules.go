@@ -124,9 +124,18 @@ func (s *Service) load(c *config.Config) (*loaded, error) {
 		}
 	}
 	// Pages show these rules. Of several limits with one window, all of which are used, they show the last. The others are
-	// never in force: hits that they have counted would otherwise be given back under the last.
+	// never in force: hits that they have counted would otherwise be given back under the last. Windows that the
+	// configuration no longer has are no longer shown.
+	inForce := map[*tiered.Limiter][]*tiered.Rule{s.limiters.All: nil}
+	if s.limiters.PerSecond != nil {
+		inForce[s.limiters.PerSecond] = nil
+	}
 	for window, rule := range last {
-		if err := s.limiters.of(window).PutInForce(rule); err != nil {
+		limiter := s.limiters.of(window)
+		inForce[limiter] = append(inForce[limiter], rule)
+	}
+	for limiter, rules := range inForce {
+		if err := limiter.PutInForceFrom("the configuration", rules...); err != nil {
 			return nil, err
 		}
 	}

@@ -1,11 +1,15 @@
 package service
 
 import (
+	"fmt"
+	"runtime"
 	"testing"
+	"time"
 
 	"github.com/tierlimit/tierlimit/embedded"
 	"github.com/tierlimit/tierlimit/serve/internal/config"
 	"github.com/tierlimit/tierlimit/serve/internal/stats"
+	"github.com/tierlimit/tierlimit/tiered"
 )
 
 // Configured limits with the same terms share a rule. A rule takes more memory than everything else that is kept of a
@@ -40,5 +44,48 @@ descriptors:
 				t.Errorf("limits %d and %d", i, j)
 			}
 		}
+	}
+}
+
+// What a limiter keeps for a window ends with the configurations that have it. Otherwise the memory and the number of
+// Prometheus's series grew with each new window, until the process ended.
+func TestWindowsThatAreGoneAreForgotten(t *testing.T) {
+	limiters := Limiters{}
+	for _, l := range []**tiered.Limiter{&limiters.All, &limiters.PerSecond} {
+		limiter, err := embedded.Open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer limiter.Close()
+		*l = limiter
+	}
+	s := New(limiters, &stats.Set{}, Options{})
+	load := func(descriptors string) {
+		t.Helper()
+		c, err := config.Load(t.Context(), []config.File{{Name: "f", Text: []byte("domain: d\ndescriptors:\n" + descriptors)}}, false, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Load(c); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range 10 {
+		load(fmt.Sprintf("  - {key: a, rate_limit: {window: %ds, requests_per_unit: 5}}\n  - {key: b, rate_limit: {unit: second, requests_per_unit: 5}}\n", 61+i))
+	}
+	load("  - {key: a, rate_limit: {unit: hour, requests_per_unit: 5}}\n")
+	names := func() (names []string) {
+		for _, l := range []*tiered.Limiter{limiters.All, limiters.PerSecond} {
+			for _, r := range l.Stats().Rules {
+				names = append(names, r.Name)
+			}
+		}
+		return names
+	}
+	for by := time.Now().Add(10 * time.Second); len(names()) > 1 && time.Now().Before(by); time.Sleep(time.Millisecond) {
+		runtime.GC() // finds the rules that nothing uses any more
+	}
+	if got := names(); len(got) != 1 || got[0] != time.Hour.String() {
+		t.Errorf("the limiters keep %q, want only the window of an hour", got)
 	}
 }
