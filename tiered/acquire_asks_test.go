@@ -2,6 +2,7 @@ package tiered
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -74,4 +75,82 @@ func TestLaw7WaitersForSlotsOfManyKeysAskLessOften(t *testing.T) {
 			})
 		})
 	}
+}
+
+// crowded is a Decider that takes 10 ms for each question, and knows how many it had to answer at the same time.
+type crowded struct {
+	outage.Decider
+	asked      atomic.Int64
+	mu         sync.Mutex // guards the rest
+	asks, most int
+}
+
+func (c *crowded) Decide(ctx context.Context, e remote.Entry) (remote.Reply, error) {
+	c.asked.Add(1)
+	c.mu.Lock()
+	c.asks++
+	c.most = max(c.most, c.asks)
+	c.mu.Unlock()
+	time.Sleep(10 * time.Millisecond)
+	c.mu.Lock()
+	c.asks--
+	c.mu.Unlock()
+	return c.Decider.Decide(ctx, e)
+}
+
+// Laws 6 and 7: callers that begin to wait for many keys at the same moment leave Redis to others, because their queues
+// ask in turn. A caller whose turn has not come ends with its context, and with the limiter.
+func TestLaws6And7WaitersForManyKeysAskInTurn(t *testing.T) {
+	redistest.InBubble(t, func(t *testing.T, bubble *redistest.Bubble) {
+		l := newLimiterOn(t, bubble.Client(t), redistest.Prefix())
+		way := &crowded{Decider: l.shard.Decider}
+		l.shard.Decider = way
+		jobs := newRule(t, l, "jobs", limit.Concurrent(1))
+		begin := func(ctx context.Context, kind string, keys int) (results func() (slots, ended, closed int)) {
+			var all sync.WaitGroup
+			errs := make([]error, keys)
+			for i := range keys {
+				all.Go(func() { _, errs[i] = jobs.AcquireWait(ctx, fmt.Sprint(kind, i), 1) })
+			}
+			synctest.Wait()
+			return func() (slots, ended, closed int) {
+				all.Wait()
+				for _, err := range errs {
+					switch {
+					case err == nil:
+						slots++
+					case errors.Is(err, context.Canceled):
+						ended++
+					case errors.Is(err, limit.ErrClosed):
+						closed++
+					}
+				}
+				return slots, ended, closed
+			}
+		}
+		const keys = 3 * mostAsking
+		ctx, leave := context.WithCancel(t.Context())
+		served, left := begin(t.Context(), "served", keys), begin(ctx, "left", keys)
+		if n := way.asked.Load(); n != mostAsking {
+			t.Errorf("%d questions at once, want %d", n, mostAsking)
+		}
+		leave()
+		began := time.Now()
+		if _, ended, _ := left(); ended != keys || time.Since(began) > 0 {
+			t.Errorf("the contexts of %d callers ended, and %d noticed it, after %v", keys, ended, time.Since(began))
+		}
+		if slots, _, _ := served(); slots != keys || time.Since(began) > time.Second {
+			t.Errorf("%d of %d callers got their slots, after %v", slots, keys, time.Since(began))
+		}
+		if way.most > mostAsking {
+			t.Errorf("%d questions at the same time", way.most)
+		}
+		late := begin(t.Context(), "late", keys)
+		if err := l.Close(); err != nil {
+			t.Error(err)
+		}
+		if slots, _, closed := late(); closed < keys-mostAsking || slots+closed != keys {
+			t.Errorf("after Close, %d of %d callers got slots and %d learned that it is closed", slots, keys, closed)
+		}
+	})
 }

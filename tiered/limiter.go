@@ -143,7 +143,7 @@ func newLimiter(client redis.UniversalClient, c config) (*Limiter, error) {
 		ended:       make(chan struct{}),
 		comparisons: make(chan comparison, shadowQueue),
 		script:      remote.NewScript(client),
-		lines:       lines{byKey: make(map[local.HeldKey][]*line)},
+		lines:       newLines(),
 		rules:       make(map[string]*Rule),
 	}
 	l.script.HoldConnections()

@@ -27,6 +27,11 @@ const turns = 20
 // released, at most (law 7). Without a bound, Redis would do little else once callers wait for ten thousand keys.
 const asksPerSecond = 10_000
 
+// mostAsking is how many queues of a process may ask at the same time. Callers that wait have time, and decisions have
+// not: if callers began to wait for ten thousand keys at once and all queues asked, many answers would be late, of those
+// queues and of other calls (laws 6 and 7).
+const mostAsking = 256
+
 // lines holds the queues of all callers of Wait and AcquireWait, by rule and key. Each limit of the same
 // name has its own queue (see [Rule.WithLimit] and [Limiter.ChangeRule]), so that a caller that waits
 // under one limit does not hold up callers whose limit has room. Each outage policy has its own queue too
@@ -39,7 +44,13 @@ type lines struct {
 	forSlots int // number of queues for slots
 
 	closed bool           // no waiter may ask any more
+	ended  chan struct{}  // closed with it
 	asks   sync.WaitGroup // of waiters that have asked, until grants that nobody waits for are given back
+	asking chan struct{}  // has an element for each queue that asks
+}
+
+func newLines() lines {
+	return lines{byKey: make(map[local.HeldKey][]*line), ended: make(chan struct{}), asking: make(chan struct{}, mostAsking)}
 }
 
 // close ends all waits. No waiter asks Redis from then on.
@@ -47,6 +58,7 @@ func (ls *lines) close() {
 	ls.mu.Lock()
 	defer ls.mu.Unlock()
 	ls.closed = true
+	close(ls.ended)
 	for _, queues := range ls.byKey {
 		for _, q := range queues {
 			for at := q.waiters.Front(); at != nil; at = at.Next() {
@@ -65,7 +77,7 @@ type line struct {
 	waiters  list.List // of *waiter; not empty, except while the line is made or removed
 	units    int64     // the sum of the waiters' costs
 
-	asking     bool       // the first waiter has asked, and has no answer yet
+	asking     bool       // the first waiter asks, or is about to, and has no answer yet
 	released   bool       // units were given back since the first waiter asked
 	answeredAt time.Time  // when the last answer came
 	next       time.Time  // when the first waiter's units are free according to that answer; zero: unknown
@@ -174,7 +186,7 @@ func (q *line) nextTask(w *waiter) (task waiterTask, pause time.Duration) {
 	if pause > 0 {
 		return waiterWaits, pause
 	}
-	q.asking, q.released = true, false
+	q.asking = true
 	q.lines.asks.Add(1)
 	return waiterAsks, 0
 }

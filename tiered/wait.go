@@ -109,7 +109,17 @@ func (q *line) ask(ctx context.Context, w *waiter) {
 	// Redis cannot grant more than the limit, and one request beyond it shows when the next grant is
 	// possible.
 	most := min(w.rule.capacity/w.cost+1, max(1, maxWork/w.cost))
+	select {
+	case q.lines.asking <- struct{}{}:
+	case <-ctx.Done():
+		q.askedNothing(w)
+		return
+	case <-q.lines.ended:
+		q.askedNothing(w)
+		return
+	}
 	q.lines.mu.Lock()
+	q.released = false
 	count := int64(0)
 	for at := q.waiters.Front(); at != nil && count < most && w.wantsTheSame(at.Value.(*waiter)); at = at.Next() {
 		count++
@@ -122,6 +132,12 @@ func (q *line) ask(ctx context.Context, w *waiter) {
 	go q.askFor(context.WithoutCancel(ctx), w, count) // for several callers, each of which may leave
 }
 
+// askedNothing ends the turn of a waiter that has not asked.
+func (q *line) askedNothing(w *waiter) {
+	defer q.lines.asks.Done()
+	q.answered(w, nil, nil, nil, nil)
+}
+
 // askFor asks for up to count waiters, and gives them the answer.
 func (q *line) askFor(ctx context.Context, w *waiter, count int64) {
 	defer q.lines.asks.Done()
@@ -132,7 +148,10 @@ func (q *line) askFor(ctx context.Context, w *waiter, count int64) {
 	// If a function of the program that the client calls panics or ends the goroutine, there is no other answer, and
 	// without one the waiters behind w would wait forever.
 	err := remote.ErrNoAnswer
-	defer func() { w.giveBack(context.WithoutCancel(ctx), q.answered(w, granted, slots, denied, err), slots) }()
+	defer func() {
+		<-q.lines.asking
+		w.giveBack(context.WithoutCancel(ctx), q.answered(w, granted, slots, denied, err), slots)
+	}()
 	if w.rule.slotTTL == 0 {
 		granted, denied, err = asked.allowSeveral(ctx, count)
 		return
