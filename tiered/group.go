@@ -230,10 +230,9 @@ func awaitUntil(all *sync.WaitGroup, within time.Duration) {
 // holdBack marks a request that would have been granted as held back.
 func (g *group) holdBack(i int) {
 	d := &g.decisions[i]
-	d.Allowed, d.HeldBack, d.Granted, d.ChargedAt, d.Remaining = false, true, 0, 0, d.Remaining+g.questions[i].cost
-	if r := g.questions[i].rule; r.slotTTL != 0 {
-		d.Remaining = min(d.Remaining, r.limit.Quota()) // under Allow, the whole quota remains after each grant without Redis
-	}
+	d.Allowed, d.HeldBack, d.Granted, d.ChargedAt = false, true, 0, 0
+	q := &g.questions[i] // without Redis, all of its capacity may remain after a grant
+	d.Remaining = min(d.Remaining+q.cost, q.rule.capacity)
 }
 
 func entriesOf(questions []question) []remote.Entry {

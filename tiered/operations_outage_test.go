@@ -150,3 +150,36 @@ func TestAllowUpToUnderOutagePolicies(t *testing.T) {
 		}
 	}
 }
+
+// What remains without Redis can be asked for: it is never more than the rule grants at once. GCRA grants its burst,
+// and a rule with LeaseWithinLimit a part of the limit.
+func TestWhatRemainsWithoutRedisCanBeAskedFor(t *testing.T) {
+	ctx := context.Background()
+	redistest.InBubble(t, func(t *testing.T, bubble *redistest.Bubble) {
+		l := newLimiterOn(t, bubble.Client(t), redistest.Prefix(), FleetSize(1), ColdStart(0))
+		deny := newRule(t, l, "deny", limit.PerHour(10), OnOutage(Deny))
+		rules := []*Rule{
+			newRule(t, l, "burst", limit.PerHour(10).WithBurst(4)),
+			newRule(t, l, "burst-allow", limit.PerHour(10).WithBurst(4), OnOutage(Allow)),
+			newRule(t, l, "leases", limit.PerHour(10), LeaseWithinLimit(50)),
+			newRule(t, l, "leases-allow", limit.PerHour(10), LeaseWithinLimit(50), OnOutage(Allow)),
+		}
+		l.shard.Breaker.ForceOpen(errors.New("lost"))
+		for _, r := range rules {
+			together, err := l.AllowAll(ctx, Request{Rule: r, Key: "k", Cost: 1}, Request{Rule: deny, Key: "k", Cost: 1})
+			if err != nil || !together[0].HeldBack || together[0].Remaining > r.capacity {
+				t.Errorf("%s: held back: %+v, %v", r.name, together, err)
+			}
+			peek, err := r.Peek(ctx, "k", 1)
+			if err != nil || !peek.Degraded() || peek.Remaining != r.capacity {
+				t.Errorf("%s: peeked %+v, %v; want %d remaining", r.name, peek, err, r.capacity)
+			}
+			for range 2 {
+				d := mustAllow(t, r, "k", 1)
+				if _, err := r.AllowN(ctx, "k", d.Remaining); err != nil || !d.Allowed {
+					t.Errorf("%s: %d remained: %v", r.name, d.Remaining, err)
+				}
+			}
+		}
+	})
+}

@@ -42,6 +42,7 @@ func (s *Shard) Without(d *limit.Decision, q *Request, now int64, err error) {
 	default:
 		granted(d, l.Ledger.Take(&a, s.OutageOf(r), now, q.Cost))
 	}
+	d.Remaining = min(d.Remaining, r.Capacity) // a larger cost is an error
 }
 
 // Undo takes back a grant that [Shard.Without] has just made because of err. It is called when another

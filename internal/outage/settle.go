@@ -62,6 +62,7 @@ func (s *Shard) Reserve(q *Request) (own Reserved, d limit.Decision, ok bool) {
 	if g.Granted < min(least, most) || g.Free < least && q.Operation == lua.Peek {
 		q.Rule.begin(&d, s.TierSettling())
 		granted(&d, g)
+		d.Remaining = min(d.Remaining, q.Rule.Capacity)
 		return Reserved{}, d, false
 	}
 	return Reserved{g.Granted, g.Free, now}, d, true
