@@ -15,7 +15,7 @@ import (
 // not count in this way.
 //
 // CountDenied needs [limit.FixedWindow] and a window that is not of the calendar, and cannot be combined
-// with leases. Costs may exceed the limit, up to [limit.MaxQuota]; such requests are denied, and counted.
+// with leases or holds. Costs may exceed the limit, up to [limit.MaxQuota]; such requests are denied, and counted.
 // The decision's Used is the count. Redis counts the denied units; while the outage policy decides
 // without Redis, denied units are not counted. Remembered denials are not counted either; see
 // [DenialLife]. For several requests use [Limiter.AllowEach], because CountDenied cannot be combined with
@@ -34,6 +34,8 @@ func (c *ruleConfig) mayCountDenied(lim limit.Limit, a limit.Algorithm) error {
 		return option.Invalid("CountDenied and a lease of %d %%; set only one of them", c.leased)
 	case c.holdLife != 0:
 		return option.Invalid("CountDenied and a HoldLife of %v; set only one of them, because a rule with CountDenied cannot hold units", c.holdLife)
+	case c.unsettled != Keep:
+		return option.Invalid("CountDenied and Unsettled of %v; set only one of them, because a rule with CountDenied cannot hold units", c.unsettled)
 	}
 	return nil
 }

@@ -185,6 +185,7 @@ func TestCountDeniedRefused(t *testing.T) {
 		"auto":  {CountDenied()},
 		"lease": {CountDenied(), Use(limit.FixedWindow()), Lease(1)},
 		"hold":  {CountDenied(), Use(limit.FixedWindow()), HoldLife(time.Minute)},
+		"given": {CountDenied(), Use(limit.FixedWindow()), Unsettled(GiveBack)},
 	} {
 		if _, err := l.Rule(name, limit.PerHour(100), options...); !errors.Is(err, limit.ErrInvalidOption) {
 			t.Errorf("%s: %v", name, err)

@@ -98,6 +98,9 @@ func (l *Limiter) describedRule(name string, lim limit.Limit, c ruleConfig) (*Ru
 		encoded, err = remote.NewSlotsRule(lim, slotTTL, l.slots.holder)
 	} else {
 		encoded, err = remote.NewRule(counted, a)
+		if err != nil && inRedis != lim {
+			err = fmt.Errorf("LeaseWithinLimit of %d %% leaves %v of the limit %v: %w", c.leased, inRedis, asked, err)
+		}
 	}
 	if err != nil {
 		return nil, err

@@ -12,6 +12,7 @@ import (
 	"github.com/tierlimit/tierlimit/internal/option"
 	"github.com/tierlimit/tierlimit/internal/outage"
 	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/lua"
 	"github.com/tierlimit/tierlimit/remote"
 )
 
@@ -19,8 +20,8 @@ import (
 // counts how often the log decides differently. This measures the error of the rule's algorithm in
 // production; see [ShadowStats]. Shadow does not affect decisions: one goroutine asks the log after the
 // decision was made, in separate trips. Comparisons that it cannot keep up with are left out and counted.
-// If the rule uses a log itself, there is nothing to compare. The limit must be at most 100,000 units,
-// which a log can hold.
+// If the rule uses a log itself, there is nothing to compare. The limit, also one of [Rule.WithLimit], must be at most
+// 100,000 units and not a calendar limit, because a log counts no others.
 //
 // All instances of a fleet sample the same keys. Each sampled key takes the memory of a log in Redis (see
 // [plan.Candidate.Bytes]), and the time of one more decision per request. The sample is not secret: a
@@ -67,7 +68,7 @@ func (l *Limiter) newShadow(r *Rule) (*shadow, error) {
 	}
 	encoded, err := remote.NewRule(r.limit, limit.SlidingLog())
 	if err != nil {
-		return nil, fmt.Errorf("shadow of rule %q: %w", r.name, err)
+		return nil, fmt.Errorf("rule %q: %w: Shadow compares with the exact log, which counts at most %d units, and no calendar windows; the limit is %v", r.name, limit.ErrInvalidAlgorithm, lua.MaxLogUnits, r.given)
 	}
 	l.shadows.Do(func() { l.background.Go(l.compareAll) })
 	r.counters.shadowed.Store(true)

@@ -141,6 +141,8 @@ func (c *ruleConfig) mayHaveSlots(lim limit.Limit) error {
 		meaningless = fmt.Sprintf("Use(%v)", c.algorithm)
 	case c.need.Stated():
 		meaningless = "Need"
+	case c.leasedWithin:
+		meaningless = "LeaseWithinLimit"
 	case c.leased > 0:
 		meaningless = "Lease"
 	case c.shadow > 0:
