@@ -16,6 +16,7 @@ import (
 //
 // CountDenied needs [limit.FixedWindow] and a window that is not of the calendar, and cannot be combined
 // with leases or holds. Costs may exceed the limit, up to [limit.MaxQuota]; such requests are denied, and counted.
+// Their RetryAfter is the time until the window ends, or 0 if it has no units, although they are denied then, too.
 // The decision's Used is the count. Redis counts the denied units; while the outage policy decides
 // without Redis, denied units are not counted. Remembered denials are not counted either; see
 // [DenialLife]. For several requests use [Limiter.AllowEach], because CountDenied cannot be combined with
