@@ -208,8 +208,10 @@ func (b *Batcher) await(c *call) error {
 func (c *call) late() error {
 	sent := c.state.Load() == callSent
 	switch {
-	case c.hurried:
+	case c.hurried && sent:
 		return errHurried
+	case c.hurried:
+		return errHurriedNotSent
 	case c.ownTime && sent:
 		return ErrDecideBy
 	case c.ownTime:

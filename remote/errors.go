@@ -214,9 +214,20 @@ var (
 var (
 	errEnded   = errors.New("tierlimit: the caller's context ended before Redis answered")
 	errHurried = fmt.Errorf("%w: %w", errEnded, context.DeadlineExceeded)
+
+	errHurriedNotSent = fmt.Errorf("%w: %w", errHurried, errNotRun)
 )
 
 // ended returns the error of a call whose context has ended.
+func (c *call) ended() error {
+	err := ended(c.ctx.Err())
+	if c.state.Load() != callSent {
+		err = fmt.Errorf("%w: %w", err, errNotRun)
+	}
+	return err
+}
+
+// ended returns the error of a call that was sent, and whose context has ended with err.
 func ended(err error) error {
 	switch {
 	case errors.Is(err, context.Canceled):

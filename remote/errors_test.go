@@ -169,7 +169,7 @@ func TestLaw3MayHaveRun(t *testing.T) {
 			serverSays("ERR Error running script (call to f_12): @user_script:12: @user_script: 12: Unknown Redis command called from Lua script"),
 		},
 		false: {
-			errNotSent, errLate,
+			errNotSent, errLate, errHurriedNotSent,
 			fmt.Errorf("%w: %q", ErrUnreadable, "k"),
 			ErrNoRoom,
 			fmt.Errorf("%w: %w", ErrNoAnswer, redis.ErrPoolTimeout),

@@ -66,7 +66,7 @@ func (b *Batcher) reap() {
 			case c.deadline <= now:
 				c.fail(c.late())
 			case c.ctx.Err() != nil:
-				c.fail(ended(c.ctx.Err()))
+				c.fail(c.ended())
 			default:
 				next = min(next, c.due(now))
 			}

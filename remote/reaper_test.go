@@ -110,7 +110,7 @@ func TestWhatTheReaperEnds(t *testing.T) {
 			b.trips, b.inFlight = []*trip{one}, 1
 			b.reap()
 			for i, want := range c.ends {
-				if got := one.calls[i]; !errors.Is(got.err, want) || got.claimed() != (want != nil) {
+				if got := one.calls[i]; !errors.Is(got.err, want) || got.claimed() != (want != nil) || want != nil && !MayHaveRun(got.err) {
 					t.Errorf("%s: call %d ends with %v, want %v", what, i, got.err, want)
 				}
 			}
@@ -169,5 +169,28 @@ func TestALateRoundEndsNothing(t *testing.T) {
 			b.trips = nil
 			b.Close()
 		}
+	})
+}
+
+// Law 3: a call that ends in the queue, by its deadline or with its caller's context, has charged nothing.
+func TestLaw3CallsThatEndInTheQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rule := newRule(t, limit.PerHour(10), limit.GCRA())
+		canceled, cancel := context.WithCancel(t.Context())
+		cancel()
+		b := NewBatcher(nil, Options{Deadline: time.Minute}, Hooks{})
+		queued := func(ctx context.Context, left int64) *call {
+			return waiting(callOf(ctx, Entry{Key: "k", Rule: rule, Cost: 1}), left)
+		}
+		late, hurried, gone := queued(t.Context(), 0), queued(t.Context(), 0), queued(canceled, 1)
+		hurried.hurried = true
+		b.queue = queueOf(late, hurried, gone)
+		b.reap()
+		for c, want := range map[*call]error{late: ErrNoAnswer, hurried: context.DeadlineExceeded, gone: context.Canceled} {
+			if !errors.Is(c.err, want) || IsCallers(c.err) != (c != late) || MayHaveRun(c.err) {
+				t.Errorf("%v, want %v", c.err, want)
+			}
+		}
+		b.Close()
 	})
 }

@@ -332,3 +332,33 @@ func TestLaw3UnknownHoldsThatRedisNeverMadeAreCharged(t *testing.T) {
 		t.Errorf("%+v", c)
 	}
 }
+
+// Law 3: a request that was not sent because its caller's context ended has charged nothing. So what was used is
+// charged: units used without a hold, and those of a hold that Redis then proves never to have made.
+func TestLaw3WhatWasUsedIsChargedIfTheCallersTimeIsOver(t *testing.T) {
+	t.Parallel()
+	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix())
+	awaitHealthy(t, l)
+	r := newRule(t, l, "r", limit.PerDay(100), Use(limit.SlidingLog()))
+	over, cancel := context.WithDeadline(t.Context(), time.Now())
+	defer cancel()
+	r.chargeUsed(over, keyOf(l, "used"), 30)
+
+	q := r.ask("held", 30, lua.Take)
+	q.key.hold = l.newHolding(time.Hour)
+	var d limit.Decision
+	q.fallback(&d, l.now(), remote.ErrNoAnswer)
+	h := q.newHold(&d, nil, l.now())
+	h.settledFrom = 0 // the question cannot reach Redis any more
+	if err := h.Settle(over, 30); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.ChargeRest(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, key := range []string{"used", "held"} {
+		if free := left(t, r, key); free != 70 {
+			t.Errorf("%s: %d units are free with 30 used", key, free)
+		}
+	}
+}
