@@ -34,7 +34,7 @@ type Hold struct {
 	// the units (law 4); 0: it may be sent at once.
 	settledFrom int64
 
-	ends  atomic.Int64 // when the hold ends, in the limiter's time
+	ends  atomic.Int64 // when the hold ends, in the limiter's time; Redis forgets it no earlier, if it has made it
 	ended atomic.Bool  // the hold was settled or cancelled
 }
 
@@ -270,6 +270,8 @@ func (h *Hold) Extend(ctx context.Context, life time.Duration) error {
 			return fmt.Errorf("extending a hold: %w", err)
 		case reply.Status != remote.Allowed && !h.local:
 			return fmt.Errorf("%w: its time was over and its units were given back, or Redis has lost it", limit.ErrHoldEnded)
+		case reply.Status != remote.Allowed && (now < h.settledFrom || l.now() > h.ends.Load()):
+			return nil // Redis may make the hold yet, or may have made and forgotten it: its end is the same as before
 		}
 	}
 	until := now + int64(life)

@@ -362,3 +362,54 @@ func TestLaw3WhatWasUsedIsChargedIfTheCallersTimeIsOver(t *testing.T) {
 		}
 	}
 }
+
+// Law 3: what a hold used is charged once, also if its answer was lost and Redis then does not know the hold that is
+// extended: because it has not made it yet, or has forgotten it since it ended, or never makes it.
+func TestLaw3UnknownHoldsThatAreExtended(t *testing.T) {
+	t.Parallel()
+	ctx, clock := t.Context(), newVirtual()
+	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), VirtualClock(clock.now))
+	r := newRule(t, l, "r", limit.PerDay(100), Use(limit.SlidingLog()))
+	for _, key := range []string{"made late", "made at once", "never made"} {
+		q := r.ask(key, 30, lua.Take)
+		q.key.hold = l.newHolding(time.Minute)
+		e := q.entry()
+		var d limit.Decision
+		q.fallback(&d, l.now(), remote.ErrNoAnswer)
+		h := q.newHold(&d, nil, l.now())
+		makes := func() {
+			if reply, err := q.shard().Decide(ctx, e); err != nil || reply.Granted != 30 {
+				t.Fatalf("%+v, %v", reply, err)
+			}
+		}
+		extend := func() {
+			if err := h.Extend(ctx, time.Hour); err != nil {
+				t.Fatal(err)
+			}
+		}
+		forgets := func() { // Redis forgets holds ten minutes after their end, when it makes the next one
+			clock.advance(12 * time.Minute)
+			if err := mustHold(t, r, key, 1, time.Minute).Cancel(ctx); err != nil {
+				t.Fatal(err)
+			}
+		}
+		switch key {
+		case "made late":
+			h.settledFrom = l.now() + int64(time.Second)
+			extend()
+			makes()
+			forgets()
+		case "made at once":
+			makes()
+			forgets()
+			extend()
+		default:
+			extend()
+			forgets()
+		}
+		mustSettle(t, h, 30)
+		if free := left(t, r, key); free != 70 {
+			t.Errorf("%s: %d units are free with 30 used", key, free)
+		}
+	}
+}
