@@ -19,7 +19,8 @@ const maxLeased = 50
 // Its size follows the process's demand. It is at most half of what may still be leased. It is also at
 // most half of the free units beyond the same percentage of the limit (under GCRA, of the burst). So the
 // last units are decided one by one, exactly. Unused units go back to Redis. The unused units of a
-// process that crashed stay charged, and leave the window like all others.
+// process that crashed stay charged, and leave the window like all others. So do those of a lease
+// that Redis granted with an answer that was lost.
 //
 // Leases have two costs. Units are charged up to a lease's life before they are spent, so any window may
 // hold as many more units as may be on lease; see [Rule.WorstCase]. Use [LeaseWithinLimit] to keep within
