@@ -57,7 +57,7 @@ func TestRefusedUsers(t *testing.T) {
 	}
 	admin := "redis://:secret@" + server.Addr()
 	for _, command := range []string{"show", "top", "plan", "report", "replay", "demo"} {
-		args := map[string][]string{"show": {"search", "alice"}, "top": {"search"}}[command]
+		args := map[string][]string{"show": {"search", "alice"}, "top": {"search"}, "demo": {"-addr", "127.0.0.1:0"}}[command]
 		with := func(url string) []string { return append([]string{command, "-redis", url}, args...) }
 		fails(t, with("redis://"+server.Addr()), "NOAUTH", "redis://:PASSWORD@host:6379")
 	}
