@@ -154,7 +154,8 @@ func TestLaw9AllowAllChargesAllOrNone(t *testing.T) {
 		t.Helper()
 		ctx := context.Background()
 		tenant := newRule(t, l, "tenant", limit.PerHour(10))
-		endpoint := newRule(t, l, "endpoint", limit.Per(1_000_000, 30*24*time.Hour)) // GCRA, a unit in 2.6 s
+		// GCRA, a unit in 2.6 s. Its burst is the limit, so that what remains in an outage is all that is left of it.
+		endpoint := newRule(t, l, "endpoint", limit.Per(1_000_000, 30*24*time.Hour).WithBurst(1_000_000))
 		all := func(tenantKey string, cost int64) []limit.Decision {
 			t.Helper()
 			ds, err := l.AllowAll(ctx, Request{Rule: endpoint, Key: "/search", Cost: 5}, Request{Rule: tenant, Key: tenantKey, Cost: cost})
