@@ -23,7 +23,7 @@ type Slots[O any] struct {
 
 	mu    sync.Mutex // guards all keys, and their slots' places
 	byKey map[HeldKey]*Held[O]
-	rules map[string]*SlotCounts // all rules under which slots are held or were lost, and some others
+	rules map[string]*SlotCounts // rules under which slots are held or were lost, and others until Counts drops them
 	ended bool                   // EndAll was called
 }
 

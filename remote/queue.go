@@ -44,13 +44,12 @@ func (q *queue) take(array []*call) (taken queue) {
 
 // putFirst puts others in front of the queue. It returns the queue's old array.
 func (q *queue) putFirst(others queue) (array []*call) {
-	array = q.calls[:0]
-	old := q.calls
-	q.calls = append(others.calls, old...)
-	clear(old) // let go of the callers' contexts
+	array = q.calls
+	q.calls = append(others.calls, array...)
+	clear(array) // let go of the callers' contexts
 	q.entries += others.entries
 	q.large += others.large
-	return array
+	return array[:0]
 }
 
 // dropClaimed removes calls that have been answered.

@@ -24,28 +24,29 @@ type Rule struct {
 	Terms     uint64 // differs for each limit and algorithm
 	Number    uint8  // number of the name in the ledger
 
-	line atomic.Pointer[line] // nil: no rule has taken its place, and it has taken nobody's
+	succession atomic.Pointer[succession] // nil: no rule has taken its place, and it has taken nobody's
 }
 
-// line is what rules share that came one after the other. It keeps only the last of them: so a rule that is kept, such as
-// that of an open hold, or the first of a program that changes it all the time, keeps none of those in between (law 7).
-type line struct{ last atomic.Pointer[Rule] }
+// succession is shared by rules that came one after the other. It refers only to the last of them. So a rule that is
+// kept, such as that of an open hold, or the first of a program that changes it all the time, keeps none of those in
+// between (law 7).
+type succession struct{ last atomic.Pointer[Rule] }
 
 // TakeOver makes the rule the successor of another one, which may be nil. Calls must not overlap.
 func (r *Rule) TakeOver(other *Rule) {
 	if other == r {
 		return
 	}
-	l := new(line)
+	joined := new(succession)
 	if other != nil {
-		if of := other.line.Load(); of != nil && of.last.Load() == other {
-			l = of
+		if of := other.succession.Load(); of != nil && of.last.Load() == other {
+			joined = of
 		}
 	}
-	l.last.Store(r)
-	r.line.Store(l)
+	joined.last.Store(r) // first, so that Latest always finds one
+	r.succession.Store(joined)
 	if other != nil {
-		other.line.Store(l)
+		other.succession.Store(joined)
 	}
 }
 
@@ -54,11 +55,15 @@ func (r *Rule) TakeOver(other *Rule) {
 // algorithm, and the next decision would convert it back. Each conversion from GCRA counts units that may be free.
 func (r *Rule) Latest() *Rule {
 	for {
-		l := r.line.Load()
-		if l == nil || l.last.Load() == r {
+		of := r.succession.Load()
+		if of == nil {
 			return r
 		}
-		r = l.last.Load()
+		last := of.last.Load()
+		if last == r {
+			return r
+		}
+		r = last
 	}
 }
 

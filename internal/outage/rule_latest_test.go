@@ -29,3 +29,13 @@ func TestLatestOfRulesThatTakeOver(t *testing.T) {
 		}
 	}
 }
+
+// Two copies of a rule may take over from it, each for other keys. Each of them is its own latest.
+func TestLatestOfTwoThatTakeOverFromOne(t *testing.T) {
+	var base, one, other Rule
+	one.TakeOver(&base)
+	other.TakeOver(&base)
+	if one.Latest() != &one || other.Latest() != &other || base.Latest() != &other {
+		t.Error("a rule that has taken over is not its own latest, or the base does not lead to the last one")
+	}
+}
