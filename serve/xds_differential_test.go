@@ -136,6 +136,28 @@ func TestDifferentialXDSUnusual(t *testing.T) {
 	}
 }
 
+// If patterns of several resources of a domain match a value, the original takes the one that comes first in the
+// message. This service takes the one of the resource with the first name, so that all instances agree: many control
+// planes send resources in random order.
+func TestDifferentialXDSOrder(t *testing.T) {
+	original(t)
+	p := startPairOverXDS(t, "MERGE_DOMAIN_CONFIG=true")
+	a := resource(t, `name: "a" domain: "d" descriptors { key: "k" value: "x*" rate_limit { unit: YEAR requests_per_unit: 5 } }`)
+	b := resource(t, `name: "b" domain: "d" descriptors { key: "k" value: "*y" rate_limit { unit: YEAR requests_per_unit: 7 } }`)
+	limitOf := func(client ratelimitv3.RateLimitServiceClient) uint32 {
+		return ask(t, client, asking("d k=xy")).response.GetStatuses()[0].GetCurrentLimit().GetRequestsPerUnit()
+	}
+	for _, c := range []struct {
+		resources []*anypb.Any
+		theirs    uint32
+	}{{[]*anypb.Any{a, b}, 5}, {[]*anypb.Any{b, a}, 7}} {
+		p.publish(t, c.resources...)
+		if theirs, ours := limitOf(p.theirs), limitOf(p.ours); theirs != c.theirs || ours != 5 {
+			t.Errorf("the original's limit is %d, want %d; ours is %d, want 5", theirs, c.theirs, ours)
+		}
+	}
+}
+
 var unusualOverXDS = [][]string{
 	{},
 	{`name: "a" domain: ""`},
