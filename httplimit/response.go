@@ -55,7 +55,7 @@ func (w *recorder) sendsHeader() { w.status = cmp.Or(w.status, http.StatusOK) }
 
 // ReadFrom keeps sendfile possible. io.Copy uses sendfile through the writer's own ReadFrom, for a file
 // or for a file in an io.LimitedReader. The LimitedReader also shows how far the copy came if the
-// source panics.
+// source panics, and whether there was anything to write, which sends the header even if the write fails.
 func (w *recorder) ReadFrom(source io.Reader) (n int64, err error) {
 	limited, ok := source.(*io.LimitedReader)
 	if !ok {
@@ -66,7 +66,7 @@ func (w *recorder) ReadFrom(source io.Reader) (n int64, err error) {
 		if !returned {
 			n = before - limited.N
 		}
-		if w.bytes += n; n > 0 {
+		if w.bytes += n; n > 0 || limited.N < before {
 			w.sendsHeader()
 		}
 	}()

@@ -345,6 +345,35 @@ func TestSettleIsToldWhatIsSent(t *testing.T) {
 	}
 }
 
+// A copy that fails at its first write has sent the header: a status that the handler chooses after that is not
+// sent. Over HTTP/2, every large copy into a response to HEAD fails if the response has a header field.
+func TestSettleIsToldTheStatusOfACopyThatFailed(t *testing.T) {
+	l := newLimiter(t)
+	settled := make(chan int, 1)
+	server := httptest.NewUnstartedServer(newMiddleware(t, l,
+		Limit(newRule(t, l, "rule", limit.PerHour(10)), Everyone, Settle(func(_ *http.Request, r Response) int64 {
+			settled <- r.Status
+			return 1
+		})),
+	)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		if _, err := io.Copy(w, struct{ io.Reader }{strings.NewReader(strings.Repeat("x", 100_000))}); err != nil {
+			http.Error(w, "", http.StatusInternalServerError)
+		}
+	})))
+	server.EnableHTTP2 = true
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	server.StartTLS()
+	defer server.Close()
+	response, err := server.Client().Head(server.URL)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = response.Body.Close()
+	if status := <-settled; status != response.StatusCode {
+		t.Errorf("Settle is told %d, the client %d", status, response.StatusCode)
+	}
+}
+
 // A failed correction of a charge is logged.
 func TestSettleThatFails(t *testing.T) {
 	l := newLimiter(t)
