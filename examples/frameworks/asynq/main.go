@@ -93,13 +93,13 @@ func limited(rule *tiered.Rule, key func(*asynq.Task) string) asynq.MiddlewareFu
 	return func(next asynq.Handler) asynq.Handler {
 		return asynq.HandlerFunc(func(ctx context.Context, task *asynq.Task) error {
 			d, err := rule.Allow(ctx, key(task))
-			if err != nil {
-				return err
-			}
-			if !d.Allowed {
+			if err == nil && !d.Allowed {
 				return &deniedError{d.RetryAfter}
 			}
-			if err = next.ProcessTask(ctx, task); err == nil {
+			if err == nil { // an error of the limiter uses up a retry, like one of the task
+				err = next.ProcessTask(ctx, task)
+			}
+			if err == nil {
 				return nil
 			}
 			retried, _ := asynq.GetRetryCount(ctx)

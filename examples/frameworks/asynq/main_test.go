@@ -19,7 +19,8 @@ import (
 func TestMain(m *testing.M) { redistest.Main(m) }
 
 // On a Redis, with a server of Asynq, all of more tasks than the limit has room for are done, and
-// denials use up no retry. A task that fails is archived after the number of failures that it may have.
+// denials use up no retry. A task that fails is archived after the number of failures that it may have, and so
+// is a task whose limit cannot be decided.
 func TestTasksAboveTheLimitAreTriedAgain(t *testing.T) {
 	const tasks, atOnce, window = 5, 3, time.Second
 	redis := redistest.Start(t)
@@ -43,6 +44,7 @@ func TestTasksAboveTheLimitAreTriedAgain(t *testing.T) {
 		enqueue(strconv.Itoa(i))
 	}
 	enqueue("fails")
+	enqueue("undecided")
 
 	var denials, failures atomic.Int64
 	mux := asynq.NewServeMux()
@@ -60,8 +62,11 @@ func TestTasksAboveTheLimitAreTriedAgain(t *testing.T) {
 		})
 	})
 	mux.Use(limited(rule, func(task *asynq.Task) string {
-		if string(task.Payload()) == "fails" {
+		switch string(task.Payload()) {
+		case "fails":
 			return "another"
+		case "undecided":
+			return "" // an error of the limiter
 		}
 		return "acme"
 	}))
@@ -104,6 +109,9 @@ func TestTasksAboveTheLimitAreTriedAgain(t *testing.T) {
 	}
 	if info := ended("fails", asynq.TaskStateArchived); failures.Load() != 1 || info.Retried != 0 {
 		t.Errorf("the task that fails did so %d times, and has used up %d retries", failures.Load(), info.Retried)
+	}
+	if info := ended("undecided", asynq.TaskStateArchived); info.Retried != 0 {
+		t.Errorf("the task whose limit is not decided has used up %d retries", info.Retried)
 	}
 }
 
