@@ -227,6 +227,7 @@ func (s *Shard) newCharges(now int64, moving bool, most int) (batch []*charge) {
 			l.Ledger.PutBack(d)
 		} else {
 			keys[of] = true
+			d.Owner = d.Owner.Latest() // and not when it is repeated: Redis may have forgotten the charge under the old window
 			batch = append(batch, &charge{Debt: d, sequence: sequence, since: now, by: s})
 		}
 	}
