@@ -2,6 +2,7 @@ package tiered
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/tierlimit/tierlimit/breaker"
@@ -20,7 +21,8 @@ import (
 // were charged, and they are not charged again.
 //
 // Errors wrap [limit.ErrInvalidKey], [limit.ErrInvalidCost], [limit.ErrNilContext] or [limit.ErrClosed], or
-// are ctx's own error if ctx had ended before the call. A context that ends later only shortens the call.
+// are ctx's own error if ctx had ended before the call. A context that ends later only shortens the call. After
+// an error, the units are not charged.
 func (r *Rule) ChargeUsed(ctx context.Context, key string, units int64) error {
 	if err := r.check(ctx, key, 1); err != nil {
 		return err
@@ -29,12 +31,12 @@ func (r *Rule) ChargeUsed(ctx context.Context, key string, units int64) error {
 		return fmt.Errorf("%w: %d units were used, must be between 1 and %d", limit.ErrInvalidCost, units, int64(lua.MaxUnits))
 	}
 	k := r.limiter.key(key)
-	r.chargeUsed(ctx, &k, units)
-	return nil
+	return r.chargeUsed(ctx, &k, units)
 }
 
-// chargeUsed charges used units of a key in Redis, and records them in this instance's ledger.
-func (r *Rule) chargeUsed(ctx context.Context, k *callKey, units int64) {
+// chargeUsed charges used units of a key in Redis, and records them in this instance's ledger. It returns
+// [limit.ErrClosed] if the limiter was closed before Redis was asked: nobody charges the units later.
+func (r *Rule) chargeUsed(ctx context.Context, k *callKey, units int64) error {
 	s := r.limiter.shardOf(k)
 	err := breaker.ErrOpen
 	if s.Breaker.Closed() {
@@ -42,6 +44,10 @@ func (r *Rule) chargeUsed(ctx context.Context, k *callKey, units int64) {
 			Key: string(k.inRedis()), Rule: r.inOutage.Latest().Encoded, Operation: lua.Settle, Cost: units, Hold: &remote.Hold{},
 		})
 	}
+	if errors.Is(err, limit.ErrClosed) {
+		return err
+	}
 	q := r.requestAbout(k)
 	s.Used(&q, units, err == nil || outage.MayBeCharged(err))
+	return nil
 }

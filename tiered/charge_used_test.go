@@ -114,3 +114,14 @@ func TestChargeUsedAfterDebtThatHasNearlyLeft(t *testing.T) {
 		}
 	}
 }
+
+// Law 3: used units are charged, or the caller gets an error, also if the limiter is closed while the call begins.
+func TestLaw3WhatWasUsedBesideCloseIsNotLost(t *testing.T) {
+	t.Parallel()
+	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix())
+	r := newRule(t, l, "r", limit.PerHour(100), Use(limit.SlidingLog()))
+	l.shards.Close() // Close has come so far, and the call has already found the limiter open
+	if err := r.ChargeUsed(t.Context(), "k", 1); !errors.Is(err, limit.ErrClosed) || recorded(r, "k") != 0 {
+		t.Errorf("%v, and %d units are on record", err, recorded(r, "k"))
+	}
+}

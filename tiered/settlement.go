@@ -148,8 +148,8 @@ func (l *Limiter) unknownHold(ctx context.Context, s *settlement) {
 	if recorded && now-s.recordedAt < window { // take these out, too
 		shard.Returned(&q, s.recordedAt, s.used-s.units, false)
 	}
-	s.rule.chargeUsed(ctx, &s.key, more)
-	s.recorded = true // by chargeUsed
+	_ = s.rule.chargeUsed(ctx, &s.key, more) // fails only if the limiter is closed
+	s.recorded = true                        // by chargeUsed
 }
 
 // unitsCameBack forgets a remembered denial and wakes waiters, because units may be free now.
