@@ -445,6 +445,25 @@ func TestBadObjects(t *testing.T) {
 	}
 }
 
+// A log of objects may be followed by lines.
+func TestLinesBelowObjects(t *testing.T) {
+	const (
+		array  = "[{\"time\":1795348800,\"key\":\"a\"}, null,\n{\"time\":1795348800,\"key\":\"b\"}]\n"
+		config = "{\n  \"port\": 80,\n  \"env\": \"x\"\n}\n"
+		lines  = "listening on 80\n10.0.0.1 - - [22/Nov/2026:12:00:00 +0000] \"GET /{\"a\":1} HTTP/1.1\" 200 7\n \n"
+	)
+	for _, log := range []string{array + lines, array + byteOrderMark + lines + array, config + lines} {
+		want, bad := strings.Count(log, "time")+strings.Count(log, "GET"), strings.Count(log, "port")+strings.Count(log, "listening")
+		read, requests, err := readAll(t, strings.NewReader(log))
+		if err != nil || len(requests) != want || read.BadLines() != bad {
+			t.Errorf("%q: %v, %+v, %v", log, err, requests, read.FirstBad())
+		}
+	}
+	if _, _, err := readAll(t, strings.NewReader(array+gzipMagic+"x")); !errors.Is(err, errJoined) {
+		t.Error(err)
+	}
+}
+
 // If the objects are inside another, the cause says how to unpack them, also if the other is too long to be read.
 func TestWrappedObjects(t *testing.T) {
 	const inner = `{"time":"2026-11-22T12:00:00Z","ip":"10.0.0.1"}`

@@ -26,6 +26,7 @@ type lines struct {
 
 	objects bool // the log consists of objects
 	object  []byte
+	begins  bool // between objects, a line begins here
 }
 
 func openLines(r io.Reader) (lines, error) {
@@ -116,6 +117,10 @@ func (l *lines) next() (line []byte, whole bool, err error) {
 	if l.objects {
 		return l.nextObject()
 	}
+	return l.nextLine()
+}
+
+func (l *lines) nextLine() (line []byte, whole bool, err error) {
 	line, err = l.in.ReadSlice('\n')
 	switch {
 	case !l.gzipped && bytes.HasPrefix(line, []byte(gzipMagic)):

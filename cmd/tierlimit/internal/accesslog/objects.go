@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"strings"
 )
 
 // holdsObjects reports whether a log is an array of JSON objects, or a sequence of objects that span
@@ -26,8 +27,9 @@ func holdsObjects(start []byte) bool {
 	return false
 }
 
-// nextObject does what next does, for logs that consist of objects instead of lines. It skips text
-// between objects, such as the brackets and commas of an array.
+// nextObject does what next does, for logs that consist of objects instead of lines. It skips the brackets and commas
+// of an array. Other text at the beginning of a line is a line: a program may write lines below an object, and an array
+// may be joined with another log.
 func (l *lines) nextObject() (object []byte, whole bool, err error) {
 	l.object = l.object[:0]
 	depth, quoted, escaped, length := 0, false, false, 0
@@ -42,6 +44,10 @@ func (l *lines) nextObject() (object []byte, whole bool, err error) {
 			l.err = l.explain(err)
 			return nil, false, l.err
 		case depth == 0 && c != '{':
+			if l.begins = l.begins || c == '\n'; l.begins && c > 0 && c < 0x80 && strings.IndexByte(" \t\r\n,[]}\"", c) < 0 {
+				_ = l.in.UnreadByte() // cannot fail: c was just read
+				return l.nextLine()
+			}
 			continue
 		}
 		if length++; length <= maxLine {
@@ -57,6 +63,7 @@ func (l *lines) nextObject() (object []byte, whole bool, err error) {
 		case quoted:
 		case c == '{':
 			depth++
+			l.begins = false
 		case c == '}':
 			depth--
 		}
