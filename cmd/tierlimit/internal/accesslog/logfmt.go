@@ -66,7 +66,7 @@ func splitLogfmt(line string) (front, pairs string) {
 	if equals < 0 {
 		return line, ""
 	}
-	start := strings.LastIndexAny(line[:equals], " \t") + 1
+	start := strings.LastIndexAny(line[:equals], " \t:") + 1 // the colon is grep's
 	return line[:start], line[start:]
 }
 

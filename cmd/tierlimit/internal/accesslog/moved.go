@@ -22,7 +22,7 @@ func parseMoved(line []byte) (Request, bool) {
 	front, stamp := line[:start], line[start:start+end]
 	between := bytes.Fields(line[start+end+1 : quote])
 	switch {
-	case len(front) == 0 && len(between) > 0 && addressIn(between[0]).IsValid():
+	case len(between) > 0 && addressIn(between[0]).IsValid() && (len(front) == 0 || len(between) == 3 && string(between[1]) == "-" && !hasAddress(front)):
 		front = slices.Concat(bytes.Join(between, []byte(" ")), []byte(" "))
 		if len(between) == 1 {
 			front = slices.Concat(front, []byte("- - "))
@@ -35,6 +35,11 @@ func parseMoved(line []byte) (Request, bool) {
 		return r, true
 	}
 	return parseISO(moved)
+}
+
+// hasAddress reports whether one of the words is an address. Otherwise they may be a prefix of Docker or syslog.
+func hasAddress(words []byte) bool {
+	return slices.ContainsFunc(bytes.Fields(words), func(word []byte) bool { return addressIn(word).IsValid() })
 }
 
 // parsePHP reads the access log of php-fpm, whose time has no brackets and whose responses have no size:

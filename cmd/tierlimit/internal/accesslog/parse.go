@@ -59,7 +59,7 @@ func parseWith(timeOf func([]byte) (time.Time, fault), line []byte) (Request, fa
 	text := string(line[:requestStart+length])
 	from := text[host.from:host.to]
 	if strings.ContainsAny(from, `",`) {
-		if from = cmp.Or(firstOf(from), from); isStamp([]byte(from)) { // CSV without a header, in which the line is quoted
+		if from = withoutFile(cmp.Or(firstOf(from), from)); isStamp([]byte(from)) { // CSV without a header, in which the line is quoted
 			return Request{}, fault{what: noFields, value: line[:timeStart]}
 		}
 	} else if _, behind, ok := strings.Cut(from, "]"); ok && addressIn([]byte(behind)).IsValid() { // a level in brackets, without a space
