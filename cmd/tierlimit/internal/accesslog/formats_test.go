@@ -151,6 +151,8 @@ func TestFormatsOfOthers(t *testing.T) {
 		"the time first, in CRI":      {`2026-11-22T12:00:01.5Z stdout F [22/Nov/2026:12:00:00 +0000] 10.0.0.1 - bob "GET /a?b HTTP/1.1" 200 7`, with(func(r *Request) { r.User = "bob" })},
 		"the time first, syslog":      {`Nov 22 12:00:01 web1 nginx: [22/Nov/2026:12:00:00 +0000] 10.0.0.1 - - "GET /a?b HTTP/1.1" 200 7`, get},
 		"words behind the time":       {`10.0.0.1 - bob [22/Nov/2026:12:00:00 +0000] 10.9.9.9 - - "GET /a?b HTTP/1.1" 200 7`, with(func(r *Request) { r.User = "bob" })},
+		"a client alone, in CRI":      {`2026-11-22T12:00:01.5Z stdout F [22/Nov/2026:12:00:00 +0000] 10.0.0.1 "GET /a?b HTTP/1.1" 200 7`, get},
+		"the same without brackets":   {`2026-11-22T12:00:01.5Z stdout F 2026-11-22T13:00:00+01:00 10.0.0.1 GET /a?b HTTP/1.1 200 7`, get},
 		"grep of IPv6":                {"access.log:" + strings.Replace(clf, "10.0.0.1", "2001:db8::1", 1), with(func(r *Request) { r.Host = "2001:db8::1" })},
 		"grep -n":                     {"access.log:12:" + clf, get},
 		"grep in several files, JSON": {`access.log.1:{"time":1795348800,"ip":"10.0.0.1"}`, Request{Time: at, Host: "10.0.0.1"}},

@@ -1,6 +1,7 @@
 package accesslog
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"strings"
@@ -91,6 +92,12 @@ func isOtherStamp(text string) bool {
 
 // stampIn returns the first date and time of day among words, with the zone behind it, or "".
 func stampIn(front string) string {
+	first, _ := stampsIn(front)
+	return first
+}
+
+// stampsIn is like stampIn, and also returns the last one.
+func stampsIn(front string) (first, last string) {
 	words := strings.Fields(front)
 	for i, word := range words {
 		most := 3
@@ -110,8 +117,8 @@ func stampIn(front string) string {
 			}
 		}
 		if stamp != "" {
-			return stamp
+			first, last = cmp.Or(first, stamp), stamp
 		}
 	}
-	return ""
+	return first, last
 }

@@ -44,7 +44,8 @@ func parseUntimed(line []byte) (Request, fault) {
 	if f.what != "" {
 		return Request{}, f
 	}
-	at, ok := parseStamp(stampIn(front))
+	_, own := stampsIn(front) // behind the time at which the line was collected
+	at, ok := parseStamp(own)
 	if !ok {
 		return Request{}, fault{what: noStamp}
 	}
