@@ -244,7 +244,8 @@ func (q *question) allowSeveral(ctx context.Context, count int64) (allowed []lim
 }
 
 // endSeveral divides the decision about several requests into one for each request that fitted, and a denial
-// if there were more. It counts them as allowSeveral does.
+// if there were more. There is no denial if d is a grant: without Redis, fewer requests are decided than count.
+// It counts them as allowSeveral does.
 func (q *question) endSeveral(d limit.Decision, fitted, count int64) (allowed []limit.Decision, denied *limit.Decision) {
 	for i := range fitted {
 		one := d
@@ -252,7 +253,7 @@ func (q *question) endSeveral(d limit.Decision, fitted, count int64) (allowed []
 		one.Remaining += (fitted - 1 - i) * q.cost
 		allowed = append(allowed, one)
 	}
-	if fitted < count {
+	if fitted < count && !d.Allowed {
 		denied = &d
 	}
 	if fitted == 0 {
