@@ -62,8 +62,9 @@ type failover struct {
 // run kills the master under traffic. It returns how many units Redis has lost, and how many the master granted
 // after its replica was cut off.
 func (f failover) run(t *testing.T, client redis.UniversalClient) (lost, sinceCut int64) {
+	const deadline = 200 * time.Millisecond // so long that Redis decides again on a busy machine, too
 	ctx, admin, replica := context.Background(), f.master.Client(t), f.replica.Client(t)
-	l := newLimiter(t, client, "tl")
+	l := newLimiter(t, client, "tl", tiered.Deadline(deadline))
 	tr := startTraffic(t, l)
 	tr.awaitRedis(t, 3000)
 	if f.needsReplica {
