@@ -101,6 +101,7 @@ func TestLaw11AMasterOfThreeIsLost(t *testing.T) {
 			if len(told) < 2 || told[0] != Outage || told[1] != Settling || told[len(told)-1] != c.after {
 				t.Errorf("told of %v, want outage, settling, and %v at last", told, c.after)
 			}
+			l.log.flush(time.Minute)
 			if text := log.String(); !strings.Contains(text, "master="+master.Addr()) || strings.Contains(text, cluster.Nodes()[0].Addr()) {
 				t.Errorf("the log does not say which master it was, and only that:\n%s", text)
 			}

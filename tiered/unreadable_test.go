@@ -1,7 +1,6 @@
 package tiered
 
 import (
-	"bytes"
 	"context"
 	"log/slog"
 	"strings"
@@ -17,7 +16,7 @@ import (
 // rule and the remedy, but not the key. The remedy works.
 func TestAnUnreadableKeyIsResetByItsOwner(t *testing.T) {
 	client, ctx := redistest.Shared(t).Client(t), context.Background()
-	var log bytes.Buffer
+	var log lockedBuffer
 	l := newLimiterOn(t, client, "unreadable", RememberDenials(0), Logger(slog.New(slog.NewTextHandler(&log, nil))))
 	r := newRule(t, l, "search", limit.PerHour(10), OnOutage(Deny))
 	mustAllow(t, r, "alice", 1)
@@ -30,6 +29,7 @@ func TestAnUnreadableKeyIsResetByItsOwner(t *testing.T) {
 	if d := mustAllow(t, r, "bob", 1); d.Tier != limit.TierRedis || !d.Allowed || l.Degraded() {
 		t.Errorf("another key: %+v, degraded: %v", d, l.Degraded())
 	}
+	l.log.flush(time.Minute)
 	if text := log.String(); !strings.Contains(text, `rule \"search\"`) || !strings.Contains(text, "Rule.Reset") || strings.Contains(text, "alice") {
 		t.Errorf("the log says: %s", text)
 	}
