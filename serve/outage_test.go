@@ -316,6 +316,18 @@ func TestStartIsGivenUp(t *testing.T) {
 // it asks the other.
 func TestStartsWithTwoThatHang(t *testing.T) {
 	t.Parallel()
+	var apart time.Duration
+	for range 5 { // a busy machine may keep a goroutine waiting for as long, but not each time
+		if apart = startWithTwoThatHang(t); apart <= 1500*time.Millisecond {
+			return
+		}
+	}
+	t.Errorf("they were asked %v apart", apart) // two seconds, if it waits for the first
+}
+
+// startWithTwoThatHang returns how much later than one of the servers the other was asked.
+func startWithTwoThatHang(t *testing.T) time.Duration {
+	t.Helper()
 	var listeners []net.Listener // they accept connections and never answer
 	for range 2 {
 		listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -343,10 +355,8 @@ func TestStartsWithTwoThatHang(t *testing.T) {
 	server, err := Start(t.Context(), s, slog.New(slog.DiscardHandler))
 	must(t, err)
 	defer server.Close()
-	if apart := (<-asked).Sub(<-asked).Abs(); apart > 1500*time.Millisecond {
-		t.Errorf("they were asked %v apart", apart)
-	}
 	if got := short(ask(t, server.client(t), asking("d open=a"))); got != "OK: OK 0" {
 		t.Error(got)
 	}
+	return (<-asked).Sub(<-asked).Abs()
 }
