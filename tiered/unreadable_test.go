@@ -15,12 +15,12 @@ import (
 // If a key cannot be read, the outage policy decides about it, and the breaker stays closed. The log names the
 // rule and the remedy, but not the key. The remedy works.
 func TestAnUnreadableKeyIsResetByItsOwner(t *testing.T) {
-	client, ctx := redistest.Shared(t).Client(t), context.Background()
+	client, prefix, ctx := redistest.Shared(t).Client(t), redistest.Prefix(), context.Background()
 	var log lockedBuffer
-	l := newLimiterOn(t, client, "unreadable", RememberDenials(0), Logger(slog.New(slog.NewTextHandler(&log, nil))))
+	l := newLimiterOn(t, client, prefix, RememberDenials(0), Logger(slog.New(slog.NewTextHandler(&log, nil))))
 	r := newRule(t, l, "search", limit.PerHour(10), OnOutage(Deny))
 	mustAllow(t, r, "alice", 1)
-	client.Set(ctx, "unreadable:{alice}:search", "\x01"+strings.Repeat("\x00", 14), time.Hour)
+	client.Set(ctx, prefix+":{alice}:search", "\x01"+strings.Repeat("\x00", 14), time.Hour)
 	for range 50 {
 		if d := mustAllow(t, r, "alice", 1); d.Tier != limit.TierFallback || d.Allowed {
 			t.Fatalf("%+v", d)
