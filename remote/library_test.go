@@ -1,6 +1,7 @@
 package remote
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"strings"
@@ -22,16 +23,17 @@ func callsOf(t *testing.T, client *redis.Client, command string) bool {
 }
 
 // A user who may load functions, but may not access the limiter's keys, loads a library of the limiter's name
-// first. The limiter does not call that library, and reports it once. The script runs by EVALSHA instead, whose
-// digest Redis computes itself.
+// first, or another library with a function of that name. The limiter does not call that function, and reports it
+// once. The script runs by EVALSHA instead, whose digest Redis computes itself.
 func TestAForeignLibraryIsNotCalled(t *testing.T) {
 	t.Parallel()
 	redistest.NeedFunctions(t)
-	check := func(t *testing.T, client redis.UniversalClient, nodes ...*redistest.Server) {
+	check := func(t *testing.T, library string, client redis.UniversalClient, nodes ...*redistest.Server) {
 		script := NewScript(client)
 		name := script.library.call[1].(string)
+		library = cmp.Or(library, name)
 		for _, node := range nodes {
-			if err := node.Client(t).FunctionLoad(context.Background(), "#!lua name="+name+"\nredis.register_function('"+name+"', function(keys) redis.call('SET', keys[1], 'theirs') return '' end)").Err(); err != nil {
+			if err := node.Client(t).FunctionLoad(context.Background(), "#!lua name="+library+"\nredis.register_function('"+name+"', function(keys) redis.call('SET', keys[1], 'theirs') return '' end)").Err(); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -56,11 +58,15 @@ func TestAForeignLibraryIsNotCalled(t *testing.T) {
 	}
 	t.Run("one node", func(t *testing.T) {
 		server := redistest.Start(t)
-		check(t, server.Client(t), server)
+		check(t, "", server.Client(t), server)
+	})
+	t.Run("a function of another library", func(t *testing.T) {
+		server := redistest.Start(t)
+		check(t, "other", server.Client(t), server)
 	})
 	t.Run("cluster, on one of three", func(t *testing.T) {
 		cluster := redistest.StartCluster(t, 3)
-		check(t, cluster.Client(t), cluster.Nodes()[1])
+		check(t, "", cluster.Client(t), cluster.Nodes()[1])
 	})
 }
 

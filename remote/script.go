@@ -41,10 +41,10 @@ type Script struct {
 // the network. If each run looked for it, each would have a connection closed, or miss its deadline.
 const lookAgain = 10 * time.Second
 
-// ErrForeignLibrary means that a server has a function library with the Script's name but other code.
-// Anyone who may load functions there could have loaded it, to run their own code with the permissions
-// of this process's user. The Script does not call it.
-var ErrForeignLibrary = errors.New("tierlimit: a function library on the server has the name of this version's library but different code: check who may load functions there, remove it with FUNCTION DELETE, and restart")
+// ErrForeignLibrary means that a server has a function library with the Script's name but other code, or a function
+// of that name in another library. Anyone who may load functions there could have loaded it, to run their own code
+// with the permissions of this process's user. The Script does not call it.
+var ErrForeignLibrary = errors.New("tierlimit: a function library on the server has the name of this version's library, or a function of that name, but different code: check who may load functions there, remove it with FUNCTION DELETE (FUNCTION LIST shows it), and restart")
 
 // form is a way to run the script.
 type form struct {

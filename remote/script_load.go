@@ -74,7 +74,11 @@ func (f *form) loadInto(ctx context.Context, node redis.Cmdable) error {
 		return err
 	}
 	err = node.FunctionLoad(ctx, f.source).Err()
-	if err != nil && strings.Contains(err.Error(), "already exists") { // another instance was first
+	switch text, _ := serverError(err); {
+	case !strings.Contains(text, "already exists"):
+	case strings.HasPrefix(text, "Function"): // another library has a function of our name
+		return ErrForeignLibrary
+	default: // another instance was first
 		_, err = f.isLoaded(ctx, node)
 	}
 	return err
