@@ -61,8 +61,8 @@ var (
 	rightsErrors = append([]string{"NOPERM"}, scriptRights...) // the user lacks the permission
 	authErrors   = append([]string{
 		"NOAUTH", "WRONGPASS", "AUTH ", "invalid password", "invalid username-password",
-		"Protocol error: unauthenticated", // the answer to a long command instead of NOAUTH
-		"DENIED",                          // protected mode
+		unauthenticatedError,
+		"DENIED", // protected mode
 	}, rightsErrors...)
 	unavailableErrors = []string{
 		"LOADING", "READONLY", "MASTERDOWN", "OOM", "BUSY", "MISCONF", "NOREPLICAS", "max number of clients",
@@ -73,6 +73,9 @@ var (
 		wholeScriptsError,
 	}, scriptUnknown...)
 )
+
+// unauthenticatedError is in the answer to a long command, such as a heartbeat, instead of NOAUTH.
+const unauthenticatedError = "Protocol error: unauthenticated"
 
 // oldServerError is the answer to SET with PXAT, before Redis 6.2.
 const oldServerError = "syntax error"
@@ -172,6 +175,8 @@ func serverError(err error) (text string, ok bool) {
 
 // readable returns an error of a command as logs and people should see it.
 //
+// A server that wants a password answers a long command with an error of its protocol, which does not say so.
+//
 // A server quotes the arguments of a command that it does not know, and they include keys, which must not be logged.
 // Before Redis 7, an error of a command within a script is at the end of an error about the script. It is returned
 // without that, as newer servers return it, if it says something about the server. Otherwise the script is to blame,
@@ -183,6 +188,9 @@ func readable(err error) error {
 	}
 	if reason, _, quotes := strings.Cut(text, ", with args beginning with"); quotes {
 		return refusal(reason)
+	}
+	if strings.HasPrefix(text, unauthenticatedError) {
+		return refusal("NOAUTH Authentication required (" + text + ")")
 	}
 	if strings.HasPrefix(err.Error(), scriptWrapper) && KindOf(err) != Other {
 		return refusal(text)

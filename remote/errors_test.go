@@ -92,7 +92,8 @@ func TestReadable(t *testing.T) {
 		serverSays(inScript + "@user_script: 148: -OOM command not allowed when used memory > 'maxmemory'."): "OOM command not allowed when used memory > 'maxmemory'.",
 		serverSays(inScript + "attempt to index a nil value"):                                                inScript + "attempt to index a nil value",
 		serverSays("OOM command not allowed"):                                                                "OOM command not allowed",
-		io.EOF:                                                                                               "EOF",
+		serverSays("ERR Protocol error: unauthenticated multibulk length"):                                   "NOAUTH Authentication required (Protocol error: unauthenticated multibulk length)",
+		io.EOF: "EOF",
 	} {
 		got := readable(err)
 		if got.Error() != want || KindOf(got) != KindOf(err) || MayHaveRun(got) != MayHaveRun(err) {
