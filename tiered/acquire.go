@@ -22,9 +22,9 @@ import (
 //
 // Acquire returns within the limiter's deadline. It does not return earlier if ctx ends, because then
 // nobody would know whether the units were acquired. In that case the units are given back, which may take the
-// deadline once more, and the error is ctx's. If Redis does not answer, the units are denied unless the rule's outage policy is [Allow].
-// While Redis is lost, the outage policy decides. Under [Approximate], a process keeps the slots that it
-// holds, even beyond SlotTTL, and acquires units up to its share of the limit. Under [Deny] it acquires
+// deadline once more, and the error is ctx's. If Redis does not answer, the units are denied unless the rule's outage
+// policy is [Allow]. While Redis is lost, the outage policy decides. Under [Approximate], a process keeps the slots
+// that it holds, even beyond SlotTTL, and acquires units up to its share of the limit. Under [Deny] it acquires
 // none, and loses its slots after SlotTTL.
 //
 // Errors are those of [Rule.AllowN]. In addition, the error wraps [limit.ErrNotForLimit] if the rule's
