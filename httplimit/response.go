@@ -50,6 +50,14 @@ func (w *recorder) Write(p []byte) (int, error) {
 	return n, err
 }
 
+// WriteString spares io.WriteString a copy of the string.
+func (w *recorder) WriteString(text string) (int, error) {
+	w.sendsHeader()
+	n, err := io.WriteString(w.ResponseWriter, text)
+	w.bytes += int64(n)
+	return n, err
+}
+
 // sendsHeader records that status 200 is sent, unless another status was sent before.
 func (w *recorder) sendsHeader() { w.status = cmp.Or(w.status, http.StatusOK) }
 

@@ -345,6 +345,19 @@ func TestSettleIsToldWhatIsSent(t *testing.T) {
 	}
 }
 
+// A handler that writes text allocates nothing for the recorder, as without it.
+func TestTextIsNotCopied(t *testing.T) {
+	text := strings.Repeat("x", 100)
+	w := &recorder{ResponseWriter: textWriter{}}
+	if n := testing.AllocsPerRun(10, func() { _, _ = io.WriteString(w, text) }); n != 0 || w.bytes != 11*100 || w.status != 200 {
+		t.Errorf("%v allocations, %d bytes, status %d", n, w.bytes, w.status)
+	}
+}
+
+type textWriter struct{ http.ResponseWriter }
+
+func (textWriter) WriteString(text string) (int, error) { return len(text), nil }
+
 // A copy that fails at its first write has sent the header: a status that the handler chooses after that is not
 // sent. Over HTTP/2, every large copy into a response to HEAD fails if the response has a header field.
 func TestSettleIsToldTheStatusOfACopyThatFailed(t *testing.T) {
