@@ -48,11 +48,12 @@ func TestHoldLife(t *testing.T) {
 // Holds from before a reload are settled under the limits of the new file, also those of plans and single keys. So they
 // do not convert the key's state back to an algorithm that is no longer in use, after which free units would count as used.
 func TestHoldsThroughAReload(t *testing.T) {
-	const file = "rules: {tokens: {limit: %[1]d/1m, plans: {gold: %[1]d/1m}, keys: {own: %[1]d/1m, joins: 50000/1m}}}\nkeys: {k: gold}"
+	const file = "rules: {tokens: {limit: %[1]d/1m, plans: {gold: %[1]d/1m, past: 50000/1m, early: 50000/1m}, " +
+		"keys: {own: %[1]d/1m, joins: 50000/1m, leaves: 50000/1m, renamed: early}}}\nkeys: {k: gold, ends: past}"
 	f := newRulesFile(t, fmt.Sprintf(file, 100_000))
 	rules := f.load(newLimiter(t))
 	tokens := rule(t, rules, "tokens")
-	keys := []string{"none", "k", "own", "joins"}
+	keys := []string{"none", "k", "own", "joins", "leaves", "ends", "renamed"}
 	holds := map[string]*tiered.Hold{}
 	for _, key := range keys {
 		h, d, err := tokens.For(key).Hold(context.Background(), key, 500, time.Minute)
@@ -61,7 +62,13 @@ func TestHoldsThroughAReload(t *testing.T) {
 		}
 		holds[key] = h
 	}
-	f.write(strings.ReplaceAll(fmt.Sprintf(file, 200_000), "joins: 50000/1m", "joins: gold"))
+	byPlan, d, err := tokens.Plan("past").Hold(context.Background(), "on a plan", 500, time.Minute)
+	if err != nil || byPlan == nil {
+		t.Fatalf("%+v, %v", d, err)
+	}
+	keys, holds["on a plan"] = append(keys, "on a plan"), byPlan
+	f.write(strings.NewReplacer("joins: 50000/1m", "joins: gold", ", leaves: 50000/1m", "", ", past: 50000/1m", "", ", ends: past", "", ", early: 50000/1m", ", late: 200000/1m",
+		"renamed: early", "renamed: late").Replace(fmt.Sprintf(file, 200_000)))
 	must(t, rules.Reload())
 	for _, key := range keys {
 		if a := tokens.For(key).Algorithm(); a != limit.GCRA() {

@@ -1,6 +1,7 @@
 package rulesfile
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -186,18 +187,18 @@ func (r *Rules) putInForce(seen sighting) (int, error) {
 	return len(rules), nil
 }
 
-// takeOver has the copies with the limits of plans and keys take over from those of the same plans and keys before.
+// takeOver has the rules that now apply to plans and keys take over from those that applied to them before. There is no
+// error, because they are of one name and kind.
 func (t *terms) takeOver(before *terms) {
-	ofPlan := make(map[*tiered.Rule]bool)
+	stays := make(map[*tiered.Rule]bool) // rules of plans that other keys are still on
 	for plan, old := range before.plans {
-		ofPlan[old] = true
-		if rule := t.plans[plan]; rule != nil {
-			_ = rule.TakeOver(old) // there is no error: they are of one name and kind
-		}
+		rule := t.plans[plan]
+		stays[old] = rule != nil
+		_ = cmp.Or(rule, t.rule).TakeOver(old)
 	}
 	for key, old := range before.keys {
-		if rule := t.keys[key]; rule != nil && !ofPlan[old] { // other keys are still on the plan
-			_ = rule.TakeOver(old)
+		if !stays[old] {
+			_ = cmp.Or(t.keys[key], t.rule).TakeOver(old)
 		}
 	}
 }
