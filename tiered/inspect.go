@@ -69,6 +69,8 @@ func (r *Rule) inspectedHeld(slots local.SlotCounts) inspect.Held {
 }
 
 func (r *Rule) inspected() inspect.Rule {
+	enforced := *r // a rule on a dry run allows everything, mistakes included
+	enforced.config.dryRun = false
 	shown := inspect.Rule{
 		Name:         r.name,
 		Limit:        r.given,
@@ -77,7 +79,8 @@ func (r *Rule) inspected() inspect.Rule {
 		WorstCase:    r.WorstCase(),
 		Why:          r.why,
 		OutagePolicy: r.config.policy.String(),
-		Peek:         r.Peek,
+		DryRun:       r.config.dryRun,
+		Peek:         enforced.Peek,
 		Reset:        r.Reset,
 		OwnLimit: func(key string) (l limit.Limit, ok bool) {
 			if own := r.limiter.ownLimits.Load(); own != nil {

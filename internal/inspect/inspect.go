@@ -72,6 +72,9 @@ type Rule struct {
 	// WithLimit returns the rule with another limit.
 	WithLimit func(limit.Limit) (Rule, error)
 
+	// DryRun says that the rule never denies. Peek returns what it would decide otherwise.
+	DryRun bool
+
 	Peek  func(ctx context.Context, key string, cost int64) (limit.Decision, error)
 	Reset func(ctx context.Context, key string) error
 }
