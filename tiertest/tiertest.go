@@ -31,6 +31,11 @@ import (
 //
 // Decisions, remembered denials, leases and the ends of windows follow the clock. Waiting follows real
 // time: test [tiered.Rule.Wait] with a limiter of package embedded in a bubble of [testing/synctest].
+//
+// What is stored does not expire with the clock, so some of it counts for longer than in Redis: units that have left a
+// rule's window count again if the rule gets a longer window, and a hold can be settled or extended long after its end.
+// A lease that is no longer used is given back at a later call, and not when its time is over. In a bubble, a limiter of
+// package embedded does these things on time.
 func New(t testing.TB, options ...tiered.Option) (*tiered.Limiter, *Clock) {
 	t.Helper()
 	if err := option.NotNil(options); err != nil { // counts only the caller's options
