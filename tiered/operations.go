@@ -109,6 +109,9 @@ func (r *Rule) giveBack(ctx context.Context, k *callKey, units, charged, at int6
 		}
 	}
 	q := r.requestAbout(k)
+	if at != 0 && returned > 0 {
+		r.limiter.shards.ChargeLost(&q) // Redis may have taken the units off what was charged since it lost them
+	}
 	s.Returned(&q, granted, returned, at == 0)
 	r.unitsCameBack(k)
 	return nil

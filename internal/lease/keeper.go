@@ -247,6 +247,7 @@ func (k *Keeper) unrecord(e *local.Ended[*Rule]) {
 		granted = ledger.Oldest
 	}
 	q := outage.Request{Rule: e.Owner.Outage, Hash: e.Hash, Key: key}
+	k.shards.ChargeLost(&q) // Redis may take the units off what was charged since it lost them
 	k.shards.Of(key).Returned(&q, granted, e.Left, false)
 }
 

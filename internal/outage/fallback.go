@@ -120,3 +120,8 @@ func (l *Shards) ChargeAgain(q *Request, granted int64, generation uint32) bool 
 	a := q.account()
 	return l.Ledger.ChargeAgain(&a, granted, generation)
 }
+
+// ChargeLost has a key charged again with what Redis has lost, as the key's next use would. It must be called before
+// units are [Shard.Returned] that Redis gives back even if it has lost them: otherwise they would not be charged again
+// either, and so be given back twice.
+func (l *Shards) ChargeLost(q *Request) { l.ChargeAgain(q, l.Now(), 0) }
