@@ -3,6 +3,7 @@ package tiered
 import (
 	"context"
 	"testing"
+	"time"
 
 	"github.com/tierlimit/tierlimit/internal/redistest"
 	"github.com/tierlimit/tierlimit/limit"
@@ -32,4 +33,32 @@ func TestLaw11RefundsAfterALossAreMadeOnce(t *testing.T) {
 			}
 		})
 	}
+}
+
+// The same holds for what is left of a lease.
+func TestLaw11RestsOfLeasesAfterALossAreGivenBackOnce(t *testing.T) {
+	redistest.InBubble(t, func(t *testing.T, bubble *redistest.Bubble) {
+		prefix, client := redistest.Prefix(), bubble.Client(t)
+		l, others := newLimiterOn(t, bubble.Client(t), prefix), newLimiterOn(t, bubble.Client(t), prefix)
+		r := newRule(t, l, "r", limit.PerDay(1000), Use(limit.SlidingLog()), Lease(50))
+		time.Sleep(900 * time.Millisecond) // a lease lasts a second, and heartbeats come every second
+		granted := spendUntilLeased(t, r, "k")
+		if err := client.FlushAll(context.Background()).Err(); err != nil {
+			t.Fatal(err)
+		}
+		redistest.Eventually(t, "both notice the loss", func() bool {
+			return l.Stats().MemoryLosses > 0 && others.Stats().MemoryLosses > 0
+		})
+		rest := l.Stats().LeasedUnits
+		if rest == 0 {
+			t.Fatal("nothing is on lease")
+		}
+		mustAllow(t, newRule(t, others, "r", limit.PerDay(1000), Use(limit.SlidingLog())), "k", rest)
+		redistest.Eventually(t, "the lease is over", func() bool { return l.Stats().LeasedUnits == 0 })
+		time.Sleep(time.Second)
+		redistest.Eventually(t, "all is charged", func() bool { return l.Stats().UnchargedUnits == 0 })
+		if used := 1000 - left(t, r, "k"); used != granted+rest {
+			t.Errorf("Redis counts %d units, want %d and the others' %d", used, granted, rest)
+		}
+	})
 }
