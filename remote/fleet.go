@@ -142,6 +142,9 @@ func (f *Fleet) Heartbeat(ctx context.Context, unsettled bool, lost ...Loss) (He
 	p := f.place.Load()
 	to, sent := f.script.nodeOf(ctx, p.key), localTime()
 	heard, by, err := f.run(ctx, to, p, f.ttl, unsettled, lost)
+	if errors.Is(err, redis.Nil) { // of Sentinel's client, which says that the Sentinels are unreachable
+		err = fmt.Errorf("a Sentinel knows no master of this name (MasterName): %w", err)
+	}
 	if err != nil {
 		return Heard{}, fmt.Errorf("heartbeat: %w", err)
 	}

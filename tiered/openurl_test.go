@@ -81,6 +81,19 @@ func TestLaws6And12OpenAsksTheMasterOfSentinel(t *testing.T) {
 	}
 }
 
+// A name that Sentinel does not know is an outage, since it may learn the name. The log says that the name is the reason:
+// go-redis says only that the Sentinels are unreachable, and "redis: nil".
+func TestOpenWithANameThatSentinelDoesNotKnow(t *testing.T) {
+	t.Parallel()
+	var log lockedBuffer
+	l, err := OpenURL("redis://"+redistest.StartSentinel(t).Addr()+"?master_name=other", Logger(slog.New(slog.NewTextHandler(&log, nil))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	redistest.Eventually(t, "the log names the reason", func() bool { return strings.Contains(log.String(), "a Sentinel knows no master of this name") })
+}
+
 // Pool sizes that make go-redis panic are errors. Such sizes often come from the environment, with the rest of
 // the URL, and in other libraries -1 means "no limit".
 func TestOpenURLRefusesSizesOfThePool(t *testing.T) {
