@@ -53,12 +53,10 @@ func parseEnvoy(line []byte) (Request, bool) {
 func parseAmazon(line []byte) (Request, bool) {
 	head, rest, ok := strings.Cut(string(line), ` "`)
 	words := strings.Fields(head)
-	if len(words) == 12 {
-		words = words[1:]
-	}
-	if !ok || len(words) != 11 {
+	if !ok || len(words) < 11 {
 		return Request{}, false
 	}
+	words = words[len(words)-11:] // the type is in front, and perhaps the prefix of a program that collects lines
 	at, ok := parseStamp(words[0])
 	client, addressed := beforePort(words[2])
 	if !ok || !addressed {
@@ -75,10 +73,11 @@ func parseAmazon(line []byte) (Request, bool) {
 //
 //	tls 2.0 2006-01-02T15:04:05 name listener client:port target:port 5 2 received sent …
 func parseNetworkBalancer(line []byte) (Request, bool) {
-	if !bytes.HasPrefix(line, []byte("tls ")) {
+	start := bytes.Index(line, []byte("tls "))
+	if start < 0 || start > 0 && line[start-1] != ' ' {
 		return Request{}, false
 	}
-	words := strings.Fields(string(line))
+	words := strings.Fields(string(line[start:]))
 	if len(words) < 11 {
 		return Request{}, false
 	}

@@ -389,6 +389,35 @@ func TestFormatsOfOthers(t *testing.T) {
 	}
 }
 
+// Formats whose lines begin with a time or a type, and have no brackets, are also read behind prefixes and inside
+// objects.
+func TestFormatsBehindPrefixes(t *testing.T) {
+	for format, line := range map[string]string{
+		"Squid":            `1795348800.500    123 10.0.0.1 TCP_MISS/200 7 GET http://x.org/a - HIER_DIRECT/192.0.2.1 text/html`,
+		"Heroku":           `2026-11-22T12:00:00.500000+00:00 heroku[router]: at=info method=GET path="/a" host=x.org fwd="10.0.0.1" status=200 bytes=7`,
+		"AWS ALB":          `https 2026-11-22T12:00:00.5Z app/lb/50 10.0.0.1:2817 10.1.2.3:80 0.1 0.1 0.1 200 200 34 7 "GET https://x.org:443/a HTTP/1.1" "curl/8" - -`,
+		"AWS classic ELB":  `2026-11-22T12:00:00.5Z lb 10.0.0.1:2817 10.1.2.3:80 0.1 0.1 0.1 200 200 0 7 "GET http://x.org:80/a HTTP/1.1" "curl/8" - -`,
+		"AWS NLB":          `tls 2.0 2026-11-22T12:00:00.5 net/lb/c6e7 g3d4 10.0.0.1:51341 10.1.2.3:443 5 2 98 7 - arn:aws:acm:x - ECDHE-RSA tlsv12 - x.org h2 - - 2026-11-22T11:59:59`,
+		"a client, a path": `2026-11-22T12:00:00.5Z 10.0.0.1:4711 "GET /a HTTP/1.1" 200 7`,
+	} {
+		for name, log := range map[string]string{
+			"grep":           "access.log.1:" + line,
+			"grep -n":        "/var/log/access.log:12:" + line,
+			"Kubernetes CRI": "2026-11-22T12:00:00.5Z stdout F " + line,
+			"grep of CRI":    "0.log:2026-11-22T12:00:00.5Z stdout F " + line,
+			"syslog":         "<30>Nov 22 12:00:01 web1 app[8]: " + line,
+			"Filebeat":       `{"@timestamp":"2026-11-22T12:00:01.5Z","host":{"name":"web1"},"message":` + strconv.Quote(line) + `}`,
+		} {
+			read, requests, err := readAll(t, strings.NewReader(log))
+			if err != nil || len(requests) != 1 {
+				t.Errorf("%s, %s: %v, %v, %v", format, name, requests, read.FirstBad(), err)
+			} else if r := requests[0]; r.Host != "10.0.0.1" || r.Bytes != 7 || r.Time.UnixMilli() != 1795348800_500 {
+				t.Errorf("%s, %s: %+v", format, name, r)
+			}
+		}
+	}
+}
+
 // A joined log may contain its header again, or another header.
 func TestHeadersAgain(t *testing.T) {
 	for name, log := range map[string]string{

@@ -49,10 +49,32 @@ func TestGzipJoinedWithPlainText(t *testing.T) {
 		"gzip last":   {plain, string(zipped(t, plain))},
 		"gzip first":  {string(zipped(t, plain)), plain},
 		"gzip inside": {plain, string(zipped(t, plain)), plain},
+		"no line end": {plain, good, string(zipped(t, plain))},
+		"zeros":       {string(zipped(t, plain)), strings.Repeat("\x00", 512)},
 	} {
 		_, requests, err := readAll(t, strings.NewReader(strings.Join(parts, "")))
 		if len(requests) != 1 || err == nil || !strings.Contains(err.Error(), "zcat -f") {
 			t.Errorf("%s: %d requests, %v", name, len(requests), err)
+		}
+		if name == "zeros" && (err == nil || !strings.Contains(err.Error(), "zeros at the file's end")) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// What a client sent, in quotes, does not make a log a joined one.
+func TestQuotedBeginningOfGzip(t *testing.T) {
+	log, requests, err := readAll(t, strings.NewReader(good+" \"-\" \"\x1f\x8b\x08\"\n"+good))
+	if err != nil || len(requests) != 2 || log.BadLines() != 0 {
+		t.Errorf("%d requests, %v, %v", len(requests), log.FirstBad(), err)
+	}
+}
+
+func TestPlainTextJoinedWithOtherCompression(t *testing.T) {
+	for magic, what := range map[string]string{"\x28\xb5\x2f\xfd": "zstd", "\xfd7zXZ\x00": "xz", "BZh91AY&SY": "bzip2"} {
+		_, requests, err := readAll(t, strings.NewReader(good+"\n"+magic+"\x04\n"+good))
+		if len(requests) != 1 || err == nil || !strings.Contains(err.Error(), "joined with a file that is compressed with "+what) {
+			t.Errorf("%s: %d requests, %v", what, len(requests), err)
 		}
 	}
 }

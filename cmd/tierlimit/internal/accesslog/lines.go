@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 )
 
 // maxLine is the length of the longest line that is read. The bound keeps a file that is not a log (and
@@ -52,11 +53,22 @@ func openLines(r io.Reader) (lines, error) {
 // gzipMagic is the beginning of a gzip file.
 const gzipMagic = "\x1f\x8b\x08"
 
-// errJoined is the error of a log that was joined from plain and gzipped parts.
-var errJoined = errors.New(`plain text and gzip were joined: use "zcat -f" instead of "cat"`)
+var (
+	// errJoined is the error of plain text that is followed by gzip.
+	errJoined = errors.New(`plain text and gzip were joined: use "zcat -f" instead of "cat"`)
+	// errBehindGzip is the error of gzip that is followed by anything else.
+	errBehindGzip = errors.New(`what follows the gzip data is not gzip, but perhaps plain text, or zeros at the file's end: use "zcat -f", which can read both, instead of "cat"`)
+)
+
+type other struct{ magic, what, remedy string }
+
+// begins reports whether a file begins like one of this kind.
+func (o other) begins(start []byte) bool {
+	return bytes.HasPrefix(start, []byte(o.magic)) && (o.magic != "BZh" || len(start) > 6 && string(start[4:7]) == "1AY")
+}
 
 // others are the beginnings of files that are not UTF-8 text, with a command that converts such a file.
-var others = []struct{ magic, what, remedy string }{
+var others = []other{
 	{"\x28\xb5\x2f\xfd", "compressed with zstd", "zstd -dc"},
 	{"\xfd7zXZ\x00", "compressed with xz", "xz -dc"},
 	{"BZh", "compressed with bzip2", "bzip2 -dc"},
@@ -82,10 +94,9 @@ func (l *lines) begin() error {
 		_, _ = l.in.Discard(len(byteOrderMark)) // cannot fail: these bytes are in the buffer
 	}
 	for _, other := range others {
-		if !bytes.HasPrefix(start, []byte(other.magic)) || other.magic == "BZh" && !bytes.HasSuffix(start, []byte("1AY")) {
-			continue
+		if other.begins(start) {
+			return notText(other.what, other.remedy)
 		}
-		return notText(other.what, other.remedy)
 	}
 	if l.gzipped && bytes.HasPrefix(start, []byte(gzipMagic)) { // as objects of S3 are that have a Content-Encoding, too
 		return notText("compressed with gzip twice", "zcat FILE | zcat")
@@ -123,8 +134,11 @@ func (l *lines) next() (line []byte, whole bool, err error) {
 func (l *lines) nextLine() (line []byte, whole bool, err error) {
 	line, err = l.in.ReadSlice('\n')
 	switch {
-	case !l.gzipped && bytes.HasPrefix(line, []byte(gzipMagic)):
+	case !l.gzipped && holdsGzip(line):
 		l.err = l.explain(errJoined)
+		return nil, false, l.err
+	case !l.gzipped && compression(line) != "":
+		l.err = l.explain(fmt.Errorf("plain text was joined with a file that is %s: decompress that file first", compression(line)))
 		return nil, false, l.err
 	case err == nil:
 		l.read++
@@ -143,6 +157,23 @@ func (l *lines) nextLine() (line []byte, whole bool, err error) {
 	// its last number would look like a good one.
 	l.err = l.explain(err)
 	return nil, false, l.err
+}
+
+// holdsGzip reports whether a gzip file begins in a line, behind text that has no line end. In quotes it is what a
+// client sent.
+func holdsGzip(line []byte) bool {
+	start := bytes.Index(line, []byte(gzipMagic))
+	return start >= 0 && bytes.Count(line[:start], []byte(`"`))%2 == 0
+}
+
+// compression says how a file is compressed that begins like a line, or "".
+func compression(line []byte) string {
+	for _, other := range others {
+		if strings.HasPrefix(other.what, "compressed") && other.begins(line) {
+			return other.what
+		}
+	}
+	return ""
 }
 
 func (l *lines) skipRest() {
@@ -164,7 +195,7 @@ func (l *lines) explain(err error) error {
 	case errors.Is(err, io.EOF):
 		return io.EOF
 	case l.gzipped && l.read > 0 && errors.Is(err, gzip.ErrHeader):
-		return l.explain(errJoined)
+		return l.explain(errBehindGzip)
 	case l.gzipped && errors.Is(err, io.ErrUnexpectedEOF):
 		return fmt.Errorf("access log: the gzip data ended early, after %d complete lines: the file was cut off or is still being written: %w", l.read, err)
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"math"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -44,6 +45,22 @@ func parseAny(line []byte) (Request, fault) {
 			return r, f
 		}
 	}
+	r, f := parseServer(line)
+	if f.what == noTime || f.what == noStamp {
+		if behind := line[len(fileOf.Find(line)):]; len(behind) < len(line) {
+			if r, f := parseServer(behind); f.what == "" {
+				return r, f
+			}
+		}
+	}
+	return r, f
+}
+
+// fileOf is what grep puts in front of the lines of several files: the file's name, and perhaps the line's number.
+var fileOf = regexp.MustCompile(`^[^\s:"=]*[^\s:"=\d][^\s:"=]*:(?:\d+:)?\b`)
+
+// parseServer reads a line in any of the formats but JSON and that of parsePlain.
+func parseServer(line []byte) (Request, fault) {
 	r, f := parse(line)
 	if f.what == "" {
 		return r, f
@@ -313,8 +330,8 @@ func innerLine(object fields) (line []byte, only bool) {
 		text, only = object.text("message"), true
 	default:
 		text = object.text("message", "log", "line", "@message", "textPayload", "_raw", "short_message", "event", "content")
-		untimed := (strings.Contains(text, " HTTP/") || strings.Contains(text, "=")) && object.text(clientNames...) == ""
-		if !strings.Contains(text, `] "`) && !strings.HasPrefix(text, "{") && !untimed {
+		plain := !strings.Contains(text, " HTTP/") && !strings.Contains(text, "=") && !isWithoutProtocol([]byte(text))
+		if !strings.Contains(text, `] "`) && !strings.HasPrefix(text, "{") && (plain || object.text(clientNames...) != "") {
 			return nil, false
 		}
 	}
@@ -322,4 +339,11 @@ func innerLine(object fields) (line []byte, only bool) {
 		return nil, false
 	}
 	return []byte(text), only
+}
+
+// isWithoutProtocol reports whether a line is of a server that does not write the protocol of its requests.
+func isWithoutProtocol(line []byte) bool {
+	_, squid := parseSquid(line)
+	_, balancer := parseNetworkBalancer(line)
+	return squid || balancer
 }
