@@ -38,7 +38,11 @@ func (k Keyspace) UserKeyOf(redisKey, rule string) (UserKey, bool) {
 	if !ok {
 		return "", false
 	}
-	inner, ok = strings.CutSuffix(strings.TrimSuffix(inner, slotsSuffix), "}:"+rule)
+	end := "}:" + rule
+	if !strings.HasSuffix(inner, end) { // a rule may also be named "slots"
+		end += slotsSuffix
+	}
+	inner, ok = strings.CutSuffix(inner, end)
 	if tag, user, tagged := strings.Cut(inner, "}{"); tagged && strings.HasPrefix(tag, "%") {
 		inner = user
 	}

@@ -27,7 +27,7 @@ func TestUserKeysAreReadFromRedisKeys(t *testing.T) {
 			keyspace = keyspace.WithHashTags(n)
 		}
 		said := rapid.OneOf(rapid.StringOf(rapid.SampledFrom([]rune("a{}%25:7BD#"))), rapid.String()).Draw(t, "key")
-		rule := rapid.SampledFrom([]string{"r", "r/2", "25"}).Draw(t, "rule")
+		rule := rapid.SampledFrom([]string{"r", "r/2", "25", "slots"}).Draw(t, "rule")
 		redisKey := keyspace.Key(rule, NewUserKey(said))
 		user, ok := keyspace.UserKeyOf(redisKey, rule)
 		if !ok || user != NewUserKey(said) {
