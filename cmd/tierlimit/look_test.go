@@ -409,3 +409,22 @@ func TestReplayPrintsEachRowWhenItIsDone(t *testing.T) {
 		t.Errorf("the row that was done is not there:\n%s", stdout)
 	}
 }
+
+// The units of a hold that has ended are in Redis until the next request for their key, which finds them free.
+func TestShowOfAHoldThatIsDue(t *testing.T) {
+	server := redistest.Start(t)
+	rule := newLimiter(t, server.Client(t)).MustRule("r", limit.PerMinute(10), tiered.Unsettled(tiered.GiveBack))
+	if hold, d, err := rule.Hold(t.Context(), "k", 10, time.Millisecond); err != nil || hold == nil {
+		t.Fatalf("%+v, %v", d, err)
+	}
+	show := func() string {
+		return says(t, []string{"show", "-redis", server.URL(), "-limit", "10/1m", "r", "k"})
+	}
+	redistest.Eventually(t, "the hold has ended", func() bool {
+		return strings.Contains(show(), "is given back by the next request") && strings.Contains(show(), "10 units of 10")
+	})
+	charge(t, rule, "k", 1)
+	if text := show(); !strings.Contains(text, "1 unit of 10") || !strings.Contains(text, "was given back") {
+		t.Error(text)
+	}
+}

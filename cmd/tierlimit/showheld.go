@@ -66,6 +66,9 @@ func (k *keyShown) printHolds(w io.Writer) error {
 			ends, then = duration(now-h.Ends)+" ago", "was given back"
 		case h.Ends <= now:
 			ends = duration(now-h.Ends) + " ago"
+			if h.GivesBack {
+				then = "is given back by the next request"
+			}
 		}
 		fmt.Fprintf(t, "  %d\t%016x\t%s ago\t%s\t%s\n", h.Units, h.ID, duration(max(0, now-h.Charged)), ends, then)
 	}
