@@ -60,8 +60,11 @@ func (l *Limiter) newRule(name string, lim limit.Limit, c ruleConfig) (*Rule, er
 	}
 	if r.slotTTL != 0 {
 		l.startSlots(r.slotTTL)
+		runtime.AddCleanup(r, l.slots.ttls.Remove, r.slotTTL)
 	}
-	l.shards.AddWindow(max(r.limit.Window(), r.slotTTL)) // then only units that were reported again count
+	window := max(r.limit.Window(), r.slotTTL) // then only units that were reported again count
+	l.shards.AddWindow(window)
+	runtime.AddCleanup(r, l.shards.Windows.Remove, window)
 	return r, nil
 }
 

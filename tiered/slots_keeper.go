@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/tierlimit/tierlimit/breaker"
+	"github.com/tierlimit/tierlimit/internal/durations"
 	"github.com/tierlimit/tierlimit/internal/lease"
 	"github.com/tierlimit/tierlimit/internal/outage"
 	"github.com/tierlimit/tierlimit/internal/wake"
@@ -37,37 +38,40 @@ const (
 
 // slotKeeper keeps track of the slots of all rules of a limiter, and renews them in Redis.
 type slotKeeper struct {
-	table      *local.Slots[*Rule]
-	holder     remote.Holder
-	wake       wake.Signal
-	renewEvery atomic.Int64 // a third of the shortest TTL, in ns; 0: no rule has slots
-	closed     atomic.Bool  // closeSlots has taken over from keepSlots; set under mu
+	table  *local.Slots[*Rule]
+	holder remote.Holder
+	wake   wake.Signal
+	ttls   *durations.Set // of all rules with slots
+	closed atomic.Bool    // closeSlots has taken over from keepSlots; set under mu
 
 	mu        sync.Mutex // held while the keeper is started, and in each round
-	lastRound int64      // the virtual time of the last round, see roundOfSlots
+	started   bool
+	lastRound int64 // the virtual time of the last round, see roundOfSlots
 }
 
 // initSlots initializes the slot keeper. It must be called before any rule is made.
 func (l *Limiter) initSlots() {
-	l.slots.wake = wake.NewSignal()
+	l.slots.wake, l.slots.ttls = wake.NewSignal(), new(durations.Set)
 	l.slots.table = local.NewSlots[*Rule](l.slots.wake.Send)
 	_, _ = rand.Read(l.slots.holder[:]) // never fails
 }
 
-// startSlots makes the keeper renew slots with the given TTL, and starts it if necessary.
+// startSlots starts the keeper if necessary, and makes it renew slots with the given TTL in time.
 func (l *Limiter) startSlots(ttl time.Duration) {
-	k, renewEvery := &l.slots, int64(ttl/renewals)
+	k := &l.slots
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	known := k.renewEvery.Load()
-	if known != 0 && known <= renewEvery {
-		return
-	}
-	k.renewEvery.Store(renewEvery)
-	if known == 0 && l.config.virtualClock == nil && !k.closed.Load() {
+	k.ttls.Add(ttl)
+	if !k.started && l.config.virtualClock == nil && !k.closed.Load() {
+		k.started = true
 		l.background.Go(l.keepSlots)
 	}
 	k.wake.Send()
+}
+
+// renewEvery returns the time between two renewals in ns: a third of the shortest TTL.
+func (k *slotKeeper) renewEvery() int64 {
+	return int64(cmp.Or(k.ttls.Shortest(), defaultSlotTTL) / renewals)
 }
 
 // keepSlots runs in the background. It renews slots in Redis, sends the statements that are due, and ends
@@ -96,7 +100,7 @@ func (l *Limiter) keepSlots() {
 			return
 		}
 		began := time.Now()
-		now, renewEvery := l.now(), l.slots.renewEvery.Load()
+		now, renewEvery := l.now(), l.slots.renewEvery()
 		l.slots.table.Keep(now, l.isReachable)
 		renewAt = min(renewAt, now+renewEvery) // a rule with a shorter TTL may have been made meanwhile
 		next, reachable := now+renewEvery, none
@@ -130,7 +134,7 @@ func (k *slotKeeper) rest(ctx context.Context, took time.Duration) {
 	}
 	select {
 	case <-ctx.Done():
-	case <-time.After(min(restPart*took, time.Duration(k.renewEvery.Load())/restPart)):
+	case <-time.After(min(restPart*took, time.Duration(k.renewEvery())/restPart)):
 	}
 }
 

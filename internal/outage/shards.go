@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tierlimit/tierlimit/breaker"
+	"github.com/tierlimit/tierlimit/internal/durations"
 	"github.com/tierlimit/tierlimit/internal/wake"
 	"github.com/tierlimit/tierlimit/local/ledger"
 	"github.com/tierlimit/tierlimit/remote"
@@ -112,6 +113,9 @@ type Log interface {
 type Shards struct {
 	Config
 	Counts Counts
+	// Windows are the windows of all rules. They are kept apart, so that what refers to them does not keep the shards.
+	Windows *durations.Set
+
 	first  *Shard // the only shard, except on a Cluster
 	routes atomic.Pointer[routes]
 
@@ -120,12 +124,11 @@ type Shards struct {
 	incidents  atomic.Uint32 // number of the last incident of all shards
 	charges    charges
 	sequences  atomic.Int64 // of all shards' charges
-	longest    atomic.Int64 // longest window of all rules
 }
 
 // New returns shards that have not contacted Redis; see [Shards.Join].
 func New(c Config) *Shards {
-	l := &Shards{Config: c, changes: wake.NewSignal(), stateTimes: stateTimes{since: time.Now()}}
+	l := &Shards{Config: c, Windows: new(durations.Set), changes: wake.NewSignal(), stateTimes: stateTimes{since: time.Now()}}
 	l.first = l.newShard(0, c.Assumed)
 	l.first.location.Store(&location{slots: remote.SlotCount})
 	alone := []*Shard{l.first}
@@ -137,14 +140,10 @@ func New(c Config) *Shards {
 }
 
 // AddWindow records the window of a rule.
-func (l *Shards) AddWindow(window time.Duration) {
-	for longest := l.longest.Load(); longest < int64(window) && !l.longest.CompareAndSwap(longest, int64(window)); {
-		longest = l.longest.Load()
-	}
-}
+func (l *Shards) AddWindow(window time.Duration) { l.Windows.Add(window) }
 
 // Longest returns the longest window of any rule.
-func (l *Shards) Longest() time.Duration { return time.Duration(l.longest.Load()) }
+func (l *Shards) Longest() time.Duration { return l.Windows.Longest() }
 
 // HasWaiters reports whether any caller waits for an answer of Redis.
 func (l *Shards) HasWaiters() bool {

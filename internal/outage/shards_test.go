@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tierlimit/tierlimit/breaker"
+	"github.com/tierlimit/tierlimit/internal/durations"
 	"github.com/tierlimit/tierlimit/internal/redistest"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/local"
@@ -437,7 +438,7 @@ func TestLaw11WhoStartsBeforeAllAreBackSettles(t *testing.T) {
 	for name, end := range map[string]func(l *testShards, m *master){
 		"all are back":               func(_ *testShards, m *master) { m.heard.Size = 4 },
 		"they count no more":         func(l *testShards, _ *master) { l.now.Add(int64(FleetTTL)) },
-		"the longest window is over": func(l *testShards, _ *master) { l.longest.Store(1) },
+		"the longest window is over": func(l *testShards, _ *master) { *l.Windows = durations.Set{}; l.AddWindow(1) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newShards(t, 1)
