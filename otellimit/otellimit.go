@@ -10,8 +10,9 @@
 // bound in its attribute le, NAME_sum adds the values up, and NAME_count counts all values.
 // OpenTelemetry's exporter to Prometheus appends _total to these names, as it does for all counters.
 //
-// A rule has 15 attribute sets of tierlimit_decisions_total. The SDK keeps 2,000 attribute sets per
-// instrument, and combines all further ones into one. Programs with more than 130 rules therefore need
+// A rule has 15 attribute sets of tierlimit_decisions_total, 10 if it is on a dry run, and 25 once it has been put on
+// a dry run or taken off it. The SDK keeps 2,000 attribute sets per instrument, and combines all further ones into one.
+// Programs with more than 130 rules, or 80 with dry runs that begin or end, therefore need
 // metric.WithCardinalityLimit.
 //
 // The package is a module of its own, so that users of the library do not require OpenTelemetry.
