@@ -1,6 +1,7 @@
 package standin
 
 import (
+	"reflect"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -27,9 +28,28 @@ func newExpiry(redis *miniredis.Miniredis, now func() time.Time) *expiry {
 func (e *expiry) sweep() {
 	passed := e.now().Sub(e.start)
 	e.redis.FastForward(passed - time.Duration(e.swept.Load()))
+	e.forgetVersions()
 	// The time is stored last, so that a key that is written in the meantime lives longer rather than
 	// shorter.
 	e.swept.Store(int64(passed))
+}
+
+// maxVersions is the number of versions of keys that miniredis keeps.
+const maxVersions = 10_000
+
+// forgetVersions has miniredis forget the versions of keys. It keeps one for each key that there ever was, without end,
+// for WATCH, which the limiter does not use.
+func (e *expiry) forgetVersions() {
+	db := e.redis.DB(0)
+	field := reflect.ValueOf(db).Elem().FieldByName("keyVersion")
+	if !field.IsValid() || field.Type() != reflect.TypeFor[map[string]uint]() {
+		return // a test fails if another version of miniredis has no such field
+	}
+	e.redis.Lock()
+	defer e.redis.Unlock()
+	if versions := (*map[string]uint)(field.Addr().UnsafePointer()); len(*versions) > maxVersions {
+		*versions = make(map[string]uint)
+	}
 }
 
 // prolong adds the time since the last sweep to the life that a command gives to a key. It changes args

@@ -1,6 +1,8 @@
 package standin
 
 import (
+	"reflect"
+	"strconv"
 	"testing"
 	"time"
 
@@ -60,5 +62,40 @@ func TestPauses(t *testing.T) {
 		if got := pause(took); got != want {
 			t.Errorf("%v after a sweep of %v, want %v", got, took, want)
 		}
+	}
+}
+
+// Law 7: nothing is kept of keys that have expired. It would take the memory of a process that limits ever new keys.
+func TestLaw7NothingIsKeptOfExpiredKeys(t *testing.T) {
+	now := time.Now()
+	s, err := start(func() time.Time { return now })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	db := s.redis.DB(0)
+	kept := func() (entries int) { // in all maps of the database
+		v := reflect.ValueOf(db).Elem()
+		for i := range v.NumField() {
+			if v.Field(i).Kind() == reflect.Map {
+				entries += v.Field(i).Len()
+			}
+		}
+		return entries
+	}
+	for i := range maxVersions + 1 {
+		key := strconv.Itoa(i)
+		if err := db.Set(key, "x"); err != nil {
+			t.Fatal(err)
+		}
+		s.redis.SetTTL(key, time.Second)
+	}
+	if n := kept(); n < maxVersions {
+		t.Errorf("%d entries at first", n)
+	}
+	now = now.Add(time.Second)
+	s.expiry.sweep()
+	if n := kept(); n != 0 {
+		t.Errorf("%d entries are kept", n)
 	}
 }
