@@ -47,7 +47,8 @@ func (c Candidate) Full(nameBytes int) int64 { return c.Bytes(c.Limit.Quota(), n
 //
 // The result is what used_memory grows by: the key's MEMORY USAGE and [Bookkeeping]. It is calculated
 // from the formats of the states and the sizes in which Redis 7 and its allocator store them, and tests
-// check it against both. Later servers take some bytes less.
+// check it against both. Later servers take some bytes less. A log that is not full is taken to be charged unit by
+// unit; with higher costs it may take about a quarter more, but never more than [Candidate.Full].
 //
 // Under a limit of [limit.Concurrent], the result is the largest possible number, for units that are
 // each held by another process. Open holds are not included, see [HoldsBytes].
