@@ -31,7 +31,8 @@
 --                    or SETTLE, n holds or settlements with their own costs
 --       n (2), not after (2) of each: of TAKES, which stands for n TAKEs of one rule and cost, each
 --                    of its own key. The not-after in front of them is the earliest
---       charged (7), stamp (7): of a REFUND, the cost and the stamp of the charge
+--       charged (7), stamp (7): of a REFUND, the cost and the stamp of the charge. A log undoes the
+--                    charge if the cost is 0: it gives back the charge's own units
 --       id (8), over (8), most (7), reserve (7), life in µs (4): of a LEASE, see lease.lua;
 --                    its cost is the number of units wanted
 --       id (8), life in µs (7): of a HOLD, HOLD_UP_TO, SETTLE or EXTEND, see hold.lua; the

@@ -91,9 +91,11 @@ local function sliding_log(encoding)
   end
 
   -- Gives back the oldest units that count, and not the units of the charge itself. The oldest would have left
-  -- first, so the remaining units leave no earlier than they should.
-  function log.give(s, rule, at, _, units)
-    if at <= s.now - rule.window then
+  -- first, so the remaining units leave no earlier than they should. A charge of 0 is undone: see release.
+  function log.give(s, rule, at, charged, units)
+    if charged == 0 then
+      return log.release(s, rule, { at }, nil, { units })
+    elseif at <= s.now - rule.window then
       return 0
     end
     units = math.min(units, live(s))

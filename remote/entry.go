@@ -43,7 +43,8 @@ type Entry struct {
 	// above 1, or a Hold or Settle into which a batch has merged others.
 	Count int64
 	// Charged and Stamp identify the charge to refund. Charged is its cost, less the units that were already
-	// refunded; Stamp is its Reply.Stamp.
+	// refunded; Stamp is its Reply.Stamp. Under a log, a Charged of 0 undoes the charge: its own units are given
+	// back, and not the oldest.
 	Charged, Stamp int64
 	// Charges are the units of the operation Charge, in any order; an instance's ledger has at most
 	// 17 of them. All units that are still in the window are charged, whether or not they fit, up to

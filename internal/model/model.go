@@ -130,7 +130,7 @@ type tally interface {
 	// them still count, and whether anything changed.
 	chargePast(t int64, past []Past) (charged int64, changed bool)
 	// refund takes back up to units of a charge that was made at stamp and had a cost of charged. It returns how
-	// many, and whether anything changed.
+	// many, and whether anything changed. For a log, a cost of 0 undoes the charge.
 	refund(t, stamp, charged, units int64) (given int64, changed bool)
 	// past returns the units charged up to the key's newest charge, the newest first, each at the latest time at
 	// which it can have been charged. Another algorithm asks for no more than the newest most units, and for none

@@ -91,8 +91,11 @@ func (l *slidingLog) drop(i int, n int64) (dropped int64) {
 }
 
 // refund removes the oldest units that count, and not those of the charge itself. So the remaining units leave no
-// earlier than they should.
-func (l *slidingLog) refund(t, stamp, _, units int64) (given int64, changed bool) {
+// earlier than they should. A charge of 0 is undone.
+func (l *slidingLog) refund(t, stamp, charged, units int64) (given int64, changed bool) {
+	if charged == 0 {
+		return l.release(t, stamp, units)
+	}
 	if stamp <= t-l.window {
 		return 0, false
 	}
