@@ -44,7 +44,8 @@ func (r *Rule) Peek(ctx context.Context, key string, cost int64) (d limit.Decisi
 //
 // Units of a decision that was made without Redis are taken off what this instance still has to charge
 // for the key. If the decision will never be charged, because Redis's answer was lost, other requests'
-// units are taken off instead.
+// units are taken off instead. If the rule's window has been changed since, call Refund on the rule that made the
+// decision: the new one has no record of it.
 //
 // Do not refund units that were charged before the key was reset: other requests' units may then be given
 // back instead. If another rule has taken the place of this one since the charge ([Limiter.ChangeRule],
@@ -88,9 +89,9 @@ func (r *Rule) undo(ctx context.Context, k *callKey, charged, at int64) error {
 const refundAgain = 5 * time.Millisecond
 
 // giveBack gives back units of a charge of the given time, in Redis and in this instance's ledger. charged is 0 if a
-// log undoes the charge. at is 0 if the charge was made without Redis, which then has no such charge. If Redis refuses because the key's slot is
-// moving, which proves that nothing was given back, giveBack asks again until the deadline. It works also
-// while the limiter is being closed.
+// log undoes the charge. at is 0 if the charge was made without Redis, which then has no such charge. If Redis
+// refuses because the key's slot is moving, which proves that nothing was given back, giveBack asks again until the
+// deadline. It works also while the limiter is being closed.
 func (r *Rule) giveBack(ctx context.Context, k *callKey, units, charged, at int64) error {
 	s, returned, latest := r.limiter.shardOf(k), units, r.inOutage.Latest()
 	granted := int64(ledger.Oldest) // when the charge was made, in the limiter's time
@@ -112,8 +113,8 @@ func (r *Rule) giveBack(ctx context.Context, k *callKey, units, charged, at int6
 		}
 		returned = reply.Granted // the ledger cannot tell whether the charge is still in the window; Redis can
 		// Unless a log undoes a charge, it gives back the oldest units, and so does the ledger then. Other algorithms
-		// give back those of the charge. asked is from before Redis read its clock. So granted is too early, if anything, and nothing is
-		// taken back that was granted after the charge.
+		// give back those of the charge. asked is from before Redis read its clock. So granted is too early, if
+		// anything, and nothing is taken back that was granted after the charge.
 		if charged == 0 || !latest.Algorithm.Same(limit.SlidingLog()) {
 			granted = asked - max(0, reply.Stamp-at)*int64(time.Microsecond)
 		}
