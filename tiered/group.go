@@ -202,7 +202,7 @@ func (g *group) takeBack(ctx context.Context) {
 		refunds.Go(func() {
 			if q.key.hold != nil {
 				l.settle(context.Background(), q.rule.cancelling(&q.key, q.cost))
-			} else if err := q.rule.undo(context.Background(), &q.key, q.cost, at); err != nil {
+			} else if err := q.rule.giveBack(context.Background(), &q.key, q.cost, 0, at); err != nil {
 				l.log.Warn("take back", "units of a request could not be given back after another request of the same call was denied", "error", err)
 			}
 		})

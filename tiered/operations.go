@@ -1,6 +1,7 @@
 package tiered
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -75,26 +76,26 @@ func (r *Rule) Refund(ctx context.Context, key string, d *limit.Decision, units 
 	return r.giveBack(ctx, &k, units, charged, d.ChargedAt)
 }
 
-// undo gives back a charge as if it had never been made. A log gives back the charge's own units. If it gave back
-// the oldest, as for a refund, the units of this charge would stay in their place. Then units of a key for which
-// charges are undone again and again, as for groups that another request denies, would never leave the window.
-func (r *Rule) undo(ctx context.Context, k *callKey, charged, at int64) error {
-	if latest := r.inOutage.Latest().Algorithm; latest.Same(limit.SlidingLog()) || latest.Same(limit.SlidingLogZSet()) {
-		return r.giveBack(ctx, k, charged, 0, at)
-	}
-	return r.giveBack(ctx, k, charged, charged, at)
-}
-
 // refundAgain is the pause before a refund is sent again because its slot is moving.
 const refundAgain = 5 * time.Millisecond
 
-// giveBack gives back units of a charge of the given time, in Redis and in this instance's ledger. charged is 0 if a
-// log undoes the charge. at is 0 if the charge was made without Redis, which then has no such charge. If Redis
-// refuses because the key's slot is moving, which proves that nothing was given back, giveBack asks again until the
-// deadline. It works also while the limiter is being closed.
+// giveBack gives back units of a charge of the given time and cost, in Redis and in this instance's ledger. at is 0 if
+// the charge was made without Redis, which then has no such charge. If Redis refuses because the key's slot is moving,
+// which proves that nothing was given back, giveBack asks again until the deadline. It works also while the limiter is
+// being closed.
+//
+// charged is 0 if all units of the charge are given back as if it had never been made. A log then gives back the units
+// of the charge itself. If it gave back the oldest, as for a refund, those of the charge would stay in their place. Then
+// the units of a key for which charges are undone again and again, as for groups that another request denies, would
+// never leave the window.
 func (r *Rule) giveBack(ctx context.Context, k *callKey, units, charged, at int64) error {
 	s, returned, latest := r.limiter.shardOf(k), units, r.inOutage.Latest()
 	granted := int64(ledger.Oldest) // when the charge was made, in the limiter's time
+	isLog := latest.Algorithm.Same(limit.SlidingLog())
+	givesOldest := isLog && charged != 0
+	if !isLog {
+		charged = cmp.Or(charged, units)
+	}
 	if at != 0 {
 		e := remote.Entry{
 			Key: string(k.inRedis()), Rule: latest.Encoded, Operation: lua.Refund,
@@ -112,10 +113,9 @@ func (r *Rule) giveBack(ctx context.Context, k *callKey, units, charged, at int6
 			return fmt.Errorf("refunding %d units: %w", units, err)
 		}
 		returned = reply.Granted // the ledger cannot tell whether the charge is still in the window; Redis can
-		// Unless a log undoes a charge, it gives back the oldest units, and so does the ledger then. Other algorithms
-		// give back those of the charge. asked is from before Redis read its clock. So granted is too early, if
-		// anything, and nothing is taken back that was granted after the charge.
-		if charged == 0 || !latest.Algorithm.Same(limit.SlidingLog()) {
+		// The ledger gives back the same units as Redis. asked is from before Redis read its clock. So granted is too
+		// early, if anything, and nothing is taken back that was granted after the charge.
+		if !givesOldest {
 			granted = asked - max(0, reply.Stamp-at)*int64(time.Microsecond)
 		}
 	}

@@ -14,7 +14,7 @@ import (
 func TestLookingUnderAnotherLimitLeavesNoTrace(t *testing.T) {
 	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix())
 	newRule(t, l, "r", limit.PerHour(10))
-	longest := l.shards.Longest()
+	longest := l.shards.Windows.Longest()
 	looked, err := inspect.Of(l).Snapshot().Rules[0].WithLimit(limit.Per(7, limit.MaxWindow))
 	if err != nil || looked.Limit != limit.Per(7, limit.MaxWindow) {
 		t.Fatalf("%v, %v", looked.Limit, err)
@@ -22,7 +22,7 @@ func TestLookingUnderAnotherLimitLeavesNoTrace(t *testing.T) {
 	if d, err := looked.Peek(t.Context(), "k", 7); err != nil || !d.Allowed {
 		t.Errorf("%+v, %v", d, err)
 	}
-	if l.shards.Longest() != longest {
+	if l.shards.Windows.Longest() != longest {
 		t.Error("the longest window of all rules is another")
 	}
 }

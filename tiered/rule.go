@@ -63,7 +63,7 @@ func (l *Limiter) newRule(name string, lim limit.Limit, c ruleConfig) (*Rule, er
 		runtime.AddCleanup(r, l.slots.ttls.Remove, r.slotTTL)
 	}
 	window := max(r.limit.Window(), r.slotTTL) // then only units that were reported again count
-	l.shards.AddWindow(window)
+	l.shards.Windows.Add(window)
 	runtime.AddCleanup(r, l.shards.Windows.Remove, window)
 	return r, nil
 }

@@ -22,7 +22,7 @@ func TestRulesThatAreGoneHaveNoEffect(t *testing.T) {
 		t.Error("a rule with two TTLs")
 	}
 	newRule(t, l, "replaced", limit.PerDay(5))
-	if longest, every := l.shards.Longest(), l.slots.renewEvery(); longest != limit.MaxWindow || every != int64(100*time.Millisecond/renewals) {
+	if longest, every := l.shards.Windows.Longest(), l.slots.renewEvery(); longest != limit.MaxWindow || every != int64(100*time.Millisecond/renewals) {
 		t.Errorf("at first the longest window is %v, and slots are renewed every %v", longest, time.Duration(every))
 	}
 	if _, err := l.ChangeRule("replaced", limit.PerMinute(5)); err != nil {
@@ -30,6 +30,6 @@ func TestRulesThatAreGoneHaveNoEffect(t *testing.T) {
 	}
 	redistest.Eventually(t, "only rules in use count", func() bool {
 		runtime.GC()
-		return l.shards.Longest() == time.Minute && l.slots.renewEvery() == int64(defaultSlotTTL/renewals)
+		return l.shards.Windows.Longest() == time.Minute && l.slots.renewEvery() == int64(defaultSlotTTL/renewals)
 	})
 }

@@ -173,7 +173,7 @@ func (w *waiter) giveBack(ctx context.Context, left []limit.Decision, slots []*S
 				return
 			}
 			k := w.key
-			if err := w.rule.undo(ctx, &k, d.Granted, d.ChargedAt); err != nil {
+			if err := w.rule.giveBack(ctx, &k, d.Granted, 0, d.ChargedAt); err != nil {
 				w.rule.limiter.log.Warn("waited", "units granted to a call that no longer waits could not be given back", "error", err)
 			}
 		})

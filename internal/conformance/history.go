@@ -28,10 +28,6 @@ type history struct {
 
 type charge struct{ units, stamp int64 }
 
-func isLog(a limit.Algorithm) bool {
-	return a.Same(limit.SlidingLog()) || a.Same(limit.SlidingLogZSet())
-}
-
 func newHistory(t *rapid.T, key string) *history {
 	h := &history{key: key, sequences: make(map[string]int64)}
 	h.change(t)
@@ -125,7 +121,7 @@ func (h *history) entry(t *rapid.T, operation int, cost int64) (e remote.Entry, 
 			c := rapid.SampledFrom(h.charges).Draw(t, "charge")
 			e.Charged, e.Stamp = c.units, c.stamp
 			e.Cost = rapid.Int64Range(1, c.units).Draw(t, "refund")
-			if isLog(h.algorithm) && rapid.Bool().Draw(t, "undo") {
+			if h.algorithm.Same(limit.SlidingLog()) && rapid.Bool().Draw(t, "undo") {
 				e.Charged = 0
 			}
 			return e, func(now int64) model.Outcome { return h.reference.Refund(now, e.Stamp, e.Charged, e.Cost) }

@@ -40,13 +40,9 @@ func (s *Set) Remove(d time.Duration) {
 
 // changed finds the shortest and longest duration anew. mu must be held.
 func (s *Set) changed() {
-	if len(s.number) == 0 {
-		s.shortest.Store(0)
-		s.longest.Store(0)
-		return
-	}
-	s.shortest.Store(int64(slices.Min(slices.Collect(maps.Keys(s.number)))))
-	s.longest.Store(int64(slices.Max(slices.Collect(maps.Keys(s.number)))))
+	all := append(slices.Sorted(maps.Keys(s.number)), 0) // 0: there may be none
+	s.shortest.Store(int64(all[0]))
+	s.longest.Store(int64(slices.Max(all)))
 }
 
 // Shortest returns the shortest duration, or 0 if there is none.

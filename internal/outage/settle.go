@@ -137,7 +137,7 @@ func (s *Shard) hasRepaid(back int64) {
 // mayLackGrants reports whether Redis has lost grants within the longest window. Other instances charge a key
 // again only when it is used, so some of these grants are never charged again.
 func (s *Shard) mayLackGrants(e *incident) bool {
-	at, longest := e.forgotten, int64(s.all.Longest())
+	at, longest := e.forgotten, int64(s.all.Windows.Longest())
 	return at != 0 && (s.all.Now()-at < longest || longest == 0) // if longest is 0, rules may still be made
 }
 
@@ -160,7 +160,7 @@ func (s *Shard) awaitsMembers() bool {
 // isOver reports whether everything that was granted before Redis was back has left the windows of all
 // rules.
 func (s *Shard) isOver(e *incident) bool {
-	longest := s.all.Longest()
+	longest := s.all.Windows.Longest()
 	return longest > 0 && e.isOver(longest, s.all.Now()) // if longest is 0, rules may still be made
 }
 

@@ -139,12 +139,6 @@ func New(c Config) *Shards {
 	return l
 }
 
-// AddWindow records the window of a rule.
-func (l *Shards) AddWindow(window time.Duration) { l.Windows.Add(window) }
-
-// Longest returns the longest window of any rule.
-func (l *Shards) Longest() time.Duration { return l.Windows.Longest() }
-
 // HasWaiters reports whether any caller waits for an answer of Redis.
 func (l *Shards) HasWaiters() bool {
 	return slices.ContainsFunc(l.InUse(), func(s *Shard) bool { return s.Decider.HasWaiters() })

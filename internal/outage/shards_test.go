@@ -168,7 +168,7 @@ func newShards(t *testing.T, nodes int) *testShards {
 		c.Slot = keys.WithHashTags(16).Slot // one for each sixteenth
 	}
 	l.Shards = New(c)
-	l.AddWindow(24 * time.Hour)
+	l.Windows.Add(24 * time.Hour)
 	t.Cleanup(func() { stop(); background.Wait() })
 	return l
 }
@@ -438,7 +438,7 @@ func TestLaw11WhoStartsBeforeAllAreBackSettles(t *testing.T) {
 	for name, end := range map[string]func(l *testShards, m *master){
 		"all are back":               func(_ *testShards, m *master) { m.heard.Size = 4 },
 		"they count no more":         func(l *testShards, _ *master) { l.now.Add(int64(FleetTTL)) },
-		"the longest window is over": func(l *testShards, _ *master) { *l.Windows = durations.Set{}; l.AddWindow(1) },
+		"the longest window is over": func(l *testShards, _ *master) { *l.Windows = durations.Set{}; l.Windows.Add(1) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			l := newShards(t, 1)

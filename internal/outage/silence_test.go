@@ -119,7 +119,7 @@ func ruleOf(window time.Duration) *Rule { return &Rule{Name: "r", Limit: limit.P
 func TestLaw11RulesThatStoppedSettlingHaveNewShares(t *testing.T) {
 	l := newShards(t, 1)
 	s := l.first
-	l.AddWindow(24 * time.Hour)
+	l.Windows.Add(24 * time.Hour)
 	l.heartbeat(t, s)
 	s.beginOutage(l.Now())
 	first := s.Outage()
