@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"slices"
 	"time"
 
 	"pgregory.net/rapid"
@@ -19,8 +20,15 @@ func (h *history) afterGivingBack(expect func(now int64) model.Outcome) func(now
 	}
 }
 
-// drawID draws the ID of a hold.
-var drawID = rapid.Uint64Range(1, remote.MaxHoldID)
+// drawID draws the ID of a new hold. Some IDs look like patterns of Lua, or like bytes that are beside another ID in the
+// value. Each is used once: which of two holds with one ID a settlement finds depends on the place of their lines.
+func (h *history) drawID(t *rapid.T) uint64 {
+	odd := rapid.SampledFrom([]uint64{0x2525252525252525, 0x5b5b5b5b5b5b5b5b, 1 << 8, 1 << 16, 1 << 24})
+	id := rapid.OneOf(rapid.Uint64Range(1, remote.MaxHoldID), odd).
+		Filter(func(id uint64) bool { return !slices.Contains(h.holds, id) }).Draw(t, "hold")
+	h.holds = append(h.holds, id)
+	return id
+}
 
 // drawOpenHolds opens many holds of the key, or none. The value is then so long that single entries write it in place.
 func (h *history) drawOpenHolds(t *rapid.T, check func(e remote.Entry, expect func(now int64) model.Outcome)) {
@@ -46,9 +54,7 @@ func (h *history) drawHold(t *rapid.T, cost int64) (e remote.Entry, expect func(
 	e.Operation = rapid.SampledFrom([]int{lua.Hold, lua.Hold, lua.HoldUpTo, lua.Settle, lua.Settle, lua.Settle, lua.Extend}).Draw(t, "about a hold")
 	terms := h.drawTerms(t)
 	if e.Operation == lua.Hold || e.Operation == lua.HoldUpTo || len(h.holds) == 0 {
-		// Some IDs look like patterns of Lua, or like bytes that are beside another ID in the value.
-		terms.ID = rapid.OneOf(drawID, rapid.SampledFrom([]uint64{0x2525252525252525, 0x5b5b5b5b5b5b5b5b, 1 << 8, 1 << 16, 1 << 24})).Draw(t, "hold")
-		h.holds = append(h.holds, terms.ID)
+		terms.ID = h.drawID(t)
 	} else if rapid.IntRange(0, 19).Draw(t, "none") > 0 {
 		terms.ID = rapid.SampledFrom(h.holds).Draw(t, "of")
 	}

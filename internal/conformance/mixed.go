@@ -32,8 +32,7 @@ func (h *history) grouped(t *rapid.T) (remote.Entry, func(now int64) model.Outco
 		return h.entry(t, lua.Take, cost)
 	}
 	terms := h.drawTerms(t)
-	terms.ID = drawID.Draw(t, "hold")
-	h.holds = append(h.holds, terms.ID)
+	terms.ID = h.drawID(t)
 	return remote.Entry{
 		Key: h.key, Rule: h.rule, Operation: lua.Hold, Cost: cost,
 		Hold: &remote.Hold{ID: terms.ID, Life: time.Duration(terms.Life) * time.Microsecond},
