@@ -66,9 +66,15 @@ func TestLaw11ForgottenGrantsAreChargedAgain(t *testing.T) {
 		t.Errorf("%d units charged again, want 80: %+v", units, m.charged)
 	}
 	l.now.Add(int64(30 * minute))
-	l.heartbeat(t, s)
-	if !s.Settling(r) {
-		t.Error("it does not settle for its window")
+	if l.heartbeat(t, s); m.owed || !s.Settling(r) {
+		t.Errorf("says that it has not settled: %v; settles for its window: %v", m.owed, s.Settling(r))
+	}
+	without(s, request(r, "another", 1), l.Now(), errLost)
+	if l.heartbeat(t, s); !m.owed { // whoever starts now must settle
+		t.Error("it does not say that it owes units")
+	}
+	for s.Owes() {
+		s.chargeSome()
 	}
 	l.now.Add(int64(31 * minute))
 	l.heartbeat(t, s)

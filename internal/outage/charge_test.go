@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -199,9 +200,10 @@ func TestLaw3ALostAnswerIsAskedForAgain(t *testing.T) {
 }
 
 // A key that was reset is not charged afterwards with what it was granted without Redis, whether that is still in the
-// journal, its charge is pending, or is just being sent. In the last case, Reset says when the charge is over.
+// journal, its charge is pending, or is just being sent. In the last case, Reset says when the charge is over. The
+// charges of other keys, and of the key under other rules, are made.
 func TestChargesOfAKeyThatIsReset(t *testing.T) {
-	r := newRule(t, "r", limit.PerHour(100), limit.SlidingLog())
+	r, other := newRule(t, "r", limit.PerHour(100), limit.SlidingLog()), newRule(t, "other", limit.PerHour(100), limit.SlidingLog())
 	for name, answer := range map[string]error{
 		"in the journal": nil, "pending": remote.ErrNoAnswer, "being sent": nil, "being sent, and lost": remote.ErrNoAnswer, "being sent, and not made": errLost,
 	} {
@@ -212,6 +214,7 @@ func TestChargesOfAKeyThatIsReset(t *testing.T) {
 			q := request(r, "k", 7)
 			without(s, q, l.Now(), errLost)
 			without(s, request(r, "another", 5), l.Now(), errLost)
+			without(s, request(other, "k", 3), l.Now(), errLost)
 			var charging <-chan struct{}
 			sending := strings.HasPrefix(name, "being sent")
 			if sending {
@@ -242,8 +245,16 @@ func TestChargesOfAKeyThatIsReset(t *testing.T) {
 				s.chargeSome()
 			}
 			for _, e := range m.charged[before:] {
-				if e.Key == "k" {
+				if e.Key == "k" && e.Rule == r.Encoded {
 					t.Errorf("charged after the reset: %+v", e)
+				}
+			}
+			if name == "being sent" { // and was made at once
+				before = 0
+			}
+			for what, of := range map[string]remote.Entry{"another key": {Key: "another", Rule: r.Encoded}, "another rule": {Key: "k", Rule: other.Encoded}} {
+				if !slices.ContainsFunc(m.charged[before:], func(e remote.Entry) bool { return e.Key == of.Key && e.Rule == of.Rule }) {
+					t.Errorf("%s was not charged", what)
 				}
 			}
 			if n := l.Uncharged(); n != 0 {

@@ -178,6 +178,29 @@ func TestShardsChargeTheirOwn(t *testing.T) {
 	}
 }
 
+// Law 3: if the slot of a charge moves while the charge is being sent, the slot's new shard does not send it as well.
+func TestLaw3ASlotMovesWhileAChargeIsBeingSent(t *testing.T) {
+	l := newShards(t, 0)
+	l.reroute(mastersOf(map[string][]int{"a": ranges(0, 8), "b": ranges(8, 16)}))
+	a, b := l.ofSlot(0), l.ofSlot(8)
+	r := newRule(t, "r", limit.PerHour(100), limit.SlidingLog())
+	key := remote.UserKey("of a")
+	for l.Of(key) != a {
+		key += "."
+	}
+	without(a, request(r, key, 1), l.Now(), errLost)
+	l.masters[a.index].after = func() {
+		l.reroute(mastersOf(map[string][]int{"b": ranges(0, 16), "a": nil}))
+		if pause := b.chargeSome(); pause != 0 || !b.Owes() {
+			t.Errorf("b takes the charge, and pauses for %v; owes: %v", pause, b.Owes())
+		}
+	}
+	a.chargeSome()
+	if units := l.masters[a.index].units() + l.masters[b.index].units(); units != 1 || b.Owes() {
+		t.Errorf("%d units charged, want 1; owes: %v", units, b.Owes())
+	}
+}
+
 // A charge of which nobody knows whether it was made may be taken by another shard at once. (The race detector tells
 // whether the first one still uses it.)
 func TestShardsHandOverCharges(t *testing.T) {
@@ -272,7 +295,8 @@ func TestEachChangeOfStateIsReported(t *testing.T) {
 	})
 }
 
-// A shard for a new master begins with the size of the fleet that other masters have reported.
+// A shard for a new master begins with the size of the fleet that other masters have reported. If these report
+// another size before the new master has reported any, that one counts for its shares.
 func TestANewMasterAssumesTheFleetOfTheOthers(t *testing.T) {
 	l := newShards(t, 0)
 	var assumed []int
@@ -283,6 +307,11 @@ func TestANewMasterAssumesTheFleetOfTheOthers(t *testing.T) {
 	l.reroute(mastersOf(map[string][]int{"a": ranges(0, 8), "b": ranges(8, 16)}))
 	if !slices.Equal(assumed, []int{4}) {
 		t.Errorf("new shards assume fleets of %v, want 4", assumed)
+	}
+	l.masters[0].heard.Size = 8
+	l.heartbeat(t, l.first)
+	if o := l.ofSlot(8).Outage(); o.Fleet != 8 {
+		t.Errorf("%+v, want a fleet of 8", o)
 	}
 }
 

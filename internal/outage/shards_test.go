@@ -325,6 +325,19 @@ func TestNobodyWaitsForSingleMisses(t *testing.T) {
 	}
 }
 
+// What was granted because a single decision missed Redis is charged after the next heartbeat.
+func TestHeartbeatsWakeTheCharger(t *testing.T) {
+	l := newShards(t, 1)
+	s := l.first
+	if l.heartbeat(t, s); len(s.charger.wake) != 0 {
+		t.Error("it is woken though nothing is owed")
+	}
+	without(s, request(newRule(t, "r", limit.PerHour(100), limit.SlidingLog()), "k", 1), l.Now(), remote.ErrNoRoom)
+	if l.heartbeat(t, s); len(s.charger.wake) != 1 {
+		t.Error("it is not woken")
+	}
+}
+
 // Settling ends after the longest window, even if an instance owes units at each of its heartbeats because single
 // decisions miss Redis all the time.
 func TestSettlingEndsThoughThereAreAlwaysMisses(t *testing.T) {
@@ -342,6 +355,26 @@ func TestSettlingEndsThoughThereAreAlwaysMisses(t *testing.T) {
 			t.Fatalf("%d hours after the outage it is %v, and says that it has not settled: %v", hour, s.State(), m.owed)
 		}
 		l.now.Add(int64(time.Hour))
+	}
+}
+
+// Law 11: an instance that has no rules yet settles, although no window of a rule must pass: it may soon have some.
+func TestLaw11AnInstanceWithoutRulesSettles(t *testing.T) {
+	for name, begin := range map[string]func(*testShards, *Shard){
+		"another instance owes": func(l *testShards, s *Shard) { l.masters[0].heard.Unsettled = 1; s.settleAnew() },
+		"a loss of data":        func(l *testShards, s *Shard) { l.masters[0].heard.Generation = "another"; l.heartbeat(t, s) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			l := newShards(t, 1)
+			*l.Windows = durations.Set{}
+			s := l.first
+			l.heartbeat(t, s)
+			begin(l, s)
+			l.now.Add(int64(minute))
+			if l.heartbeat(t, s); s.State() != Settling {
+				t.Errorf("%v", s.State())
+			}
+		})
 	}
 }
 

@@ -6,6 +6,18 @@ import (
 	"time"
 )
 
+// The order of states is not that of their numbers.
+func TestTheWorseOfTwoStates(t *testing.T) {
+	order := []State{Healthy, Settling, Outage}
+	for i, a := range order {
+		for j, b := range order {
+			if got, want := worse(a, b), order[max(i, j)]; got != want {
+				t.Errorf("of %v and %v, %v is worse, want %v", a, b, got, want)
+			}
+		}
+	}
+}
+
 // Each state counts the time between being entered and being left, also if it is entered again.
 func TestTimeSpentInStates(t *testing.T) {
 	start := time.Now()
