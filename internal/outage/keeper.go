@@ -159,7 +159,7 @@ func (s *Shard) heartbeat() {
 	}
 	if err != nil {
 		s.unanswered(err)
-	} else if s.failedHeartbeats.Load() == 0 && s.beats.Load() < beatsToKnow {
+	} else if s.failedHeartbeats.Load() == 0 {
 		s.beats.Add(1)
 	}
 	if done(err); err != nil {

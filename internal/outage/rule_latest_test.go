@@ -39,3 +39,14 @@ func TestLatestOfTwoThatTakeOverFromOne(t *testing.T) {
 		t.Error("a rule that has taken over is not its own latest, or the base does not lead to the last one")
 	}
 }
+
+// Law 7: a rule that is kept keeps only the last of those that came after it.
+func TestLaw7SuccessorsInBetweenAreNotKept(t *testing.T) {
+	var rules [4]Rule
+	for i := 1; i < len(rules); i++ {
+		rules[i].TakeOver(&rules[i-1])
+	}
+	if last := rules[0].succession.Load().last.Load(); last != &rules[3] {
+		t.Error("the first rule refers to one in between")
+	}
+}

@@ -41,7 +41,7 @@ type Shard struct {
 	// succeed nevertheless: heartbeats need their own commands and keys, and the Redis user may have lost
 	// the right to those.
 	failedHeartbeats atomic.Int32
-	// beats is the number of answered heartbeats after those of the start, counted up to beatsToKnow.
+	// beats is the number of answered heartbeats after those of the start.
 	beats atomic.Int32
 
 	// incident is an outage or the settling after it; nil while Redis decides alone. It is replaced only
