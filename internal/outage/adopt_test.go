@@ -1,6 +1,12 @@
 package outage
 
-import "testing"
+import (
+	"testing"
+	"time"
+
+	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/remote"
+)
 
 // Law 11: what two shards know of losses of data adds up when slots move between them: the later loss counts, and the
 // later of two clocks.
@@ -20,11 +26,23 @@ func TestLossesOfTwoShardsAddUp(t *testing.T) {
 	}
 }
 
-// Law 11: an instance that joins a fleet in which another has not charged its grants yet settles.
+// Law 11: an instance that joins a fleet in which another has not charged its grants yet, or has lost records of them,
+// settles. If records were lost, only their rules settle in the end.
 func TestWhoJoinsWhileAnotherOwesSettles(t *testing.T) {
 	l := newShards(t, 1)
 	l.masters[0].heard.Unsettled = 1
 	if err := l.Join(); err != nil || l.State() != Settling {
-		t.Errorf("%v, %v", l.State(), err)
+		t.Errorf("another owes: %v, %v", l.State(), err)
+	}
+	l = newShards(t, 1)
+	l.masters[0].heard.Lost = []remote.Loss{{Rule: "flooded", For: time.Hour}}
+	if err := l.Join(); err != nil {
+		t.Fatal(err)
+	}
+	l.now.Add(int64(settleAtLeast))
+	l.heartbeat(t, l.first)
+	flooded, other := newRule(t, "flooded", limit.PerDay(100), limit.SlidingLog()), newRule(t, "other", limit.PerDay(100), limit.SlidingLog())
+	if !l.first.Settling(flooded) || l.first.Settling(other) {
+		t.Errorf("another has lost records: their rule settles: %v, another rule: %v", l.first.Settling(flooded), l.first.Settling(other))
 	}
 }

@@ -57,7 +57,7 @@ func (m *master) Heartbeat(_ context.Context, unsettled bool, lost ...remote.Los
 	m.behind = 0
 	m.heard.Sequence++
 	heard := m.heard
-	heard.Lost = lost
+	heard.Lost = append(lost, heard.Lost...)
 	return heard, nil
 }
 
