@@ -358,6 +358,22 @@ func TestSettlingEndsThoughThereAreAlwaysMisses(t *testing.T) {
 	}
 }
 
+// Law 11: instances that are still cut off count as members for a while after Redis is back. The settling does not end
+// with the heartbeat that finds that one of them has stopped counting.
+func TestLaw11AMemberStopsCountingAfterTheCut(t *testing.T) {
+	l := newShards(t, 1)
+	s, m := l.first, l.masters[0]
+	m.heard.Size = 4
+	l.heartbeat(t, s)
+	s.Breaker.ForceOpen(errLost)
+	l.closeBreaker(t, s)
+	l.now.Add(int64(settleAtLeast))
+	m.delayed = func() { m.heard.Size = 3 }
+	if l.heartbeat(t, s); s.State() != Settling {
+		t.Errorf("%v, though one of four is not back", s.State())
+	}
+}
+
 // Law 11: an instance that has no rules yet settles, although no window of a rule must pass: it may soon have some.
 func TestLaw11AnInstanceWithoutRulesSettles(t *testing.T) {
 	for name, begin := range map[string]func(*testShards, *Shard){
