@@ -174,7 +174,7 @@ func (s *Shard) end(back int64, wholly bool) (changed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	known := s.incident.Load()
-	if known == nil || known.back != back {
+	if known == nil || known.back != back || !s.Breaker.Closed() {
 		return false
 	}
 	if wholly {
