@@ -3,6 +3,7 @@ package tiered
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -76,13 +77,13 @@ func (r *Rule) Refund(ctx context.Context, key string, d *limit.Decision, units 
 	return r.giveBack(ctx, &k, units, charged, d.ChargedAt)
 }
 
-// refundAgain is the pause before a refund is sent again because its slot is moving.
+// refundAgain is the pause before a refund is sent again because its slot is moving, or there was no room for it.
 const refundAgain = 5 * time.Millisecond
 
 // giveBack gives back units of a charge of the given time and cost, in Redis and in this instance's ledger. at is 0 if
 // the charge was made without Redis, which then has no such charge. If Redis refuses because the key's slot is moving,
-// which proves that nothing was given back, giveBack asks again until the deadline. It works also while the limiter is
-// being closed.
+// or too many decisions wait for Redis, nothing was given back, and giveBack asks again until the deadline. It works
+// also while the limiter is being closed.
 //
 // charged is 0 if all units of the charge are given back as if it had never been made. A log then gives back the units
 // of the charge itself. If it gave back the oldest, as for a refund, those of the charge would stay in their place. Then
@@ -104,7 +105,7 @@ func (r *Rule) giveBack(ctx context.Context, k *callKey, units, charged, at int6
 		until := time.Now().Add(r.limiter.config.deadline)
 		asked := r.limiter.now()
 		reply, err := s.Decide(ctx, e)
-		for remote.IsMoving(err) && ctx.Err() == nil && time.Now().Before(until) {
+		for (remote.IsMoving(err) || errors.Is(err, remote.ErrNoRoom)) && ctx.Err() == nil && time.Now().Before(until) {
 			time.Sleep(refundAgain) // the rest of a slot that moves usually follows in milliseconds
 			s, asked = r.limiter.shardOf(k), r.limiter.now()
 			reply, err = s.Decide(ctx, e)
