@@ -105,6 +105,12 @@ func (g *group) unreserveAll() {
 // (law 7).
 func (g *group) decide(ctx context.Context, parts [][]int) ([]limit.Decision, error) {
 	defer g.unreserveAll()
+	if len(parts) > 1 { // Close waits, so that what was charged can be taken back
+		if !g.limiter.lines.begin() {
+			return nil, limit.ErrClosed
+		}
+		defer g.limiter.lines.asks.Done()
+	}
 	deadline := time.Now().Add(g.limiter.config.deadline)
 	for i := range g.decisions {
 		g.decisions[i] = g.questions[i].rule.heldBack(limit.TierRedis) // in case another request is denied
@@ -208,7 +214,11 @@ func (g *group) takeBack(ctx context.Context) {
 		})
 		g.holdBack(i)
 	}
-	awaitUntil(&refunds, remote.TimeLeft(ctx, forever))
+	within := remote.TimeLeft(ctx, forever)
+	if within != forever {
+		l.lines.asks.Go(refunds.Wait)
+	}
+	awaitUntil(&refunds, within)
 }
 
 const forever = time.Duration(math.MaxInt64)

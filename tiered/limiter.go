@@ -277,12 +277,13 @@ const (
 // runs, at the end of closeWithin.
 var errStillInClient = errors.New("tierlimit: the limiter is closed, but the Redis client has not returned from all calls yet: Redis does not answer, and the client waits longer than the deadline (ContextTimeoutEnabled is not set, a time-out is -2, or a hook or OnConnect blocks); or the function of OnStateChange has not returned")
 
-// Close ends the limiter. Decisions that wait for Redis, and all later ones, get [limit.ErrClosed].
-// Leased units and slots are given back, and so are units that Redis grants to calls of [Rule.Wait] that
-// have ended. Redis is charged for what was granted without it, and the instance leaves the fleet. While Redis
-// counts as lost, Close does none of this ([Limiter.ChargeRest] waits for Redis). Close waits for trips in flight and
-// leaves no goroutine behind. It takes at most a second longer than the deadline. A further call only waits until the
-// first has ended.
+// Close ends the limiter. Decisions that wait for Redis, and all later ones, get [limit.ErrClosed]. Only calls of
+// [Limiter.AllowAll] and the like that are charging one hash slot of a Cluster after another are decided first, or give
+// back what they were charged. Leased units and slots are given back, and so are units that Redis grants to calls of
+// [Rule.Wait] that have ended. Redis is charged for what was granted without it, and the instance leaves the fleet.
+// While Redis counts as lost, Close does none of this ([Limiter.ChargeRest] waits for Redis). Close waits for trips in
+// flight and leaves no goroutine behind. It takes at most a second longer than the deadline. A further call only waits
+// until the first has ended.
 //
 // An error needs no action, but may be worth a line in the log. It says that Redis did not answer in time
 // when the instance left the fleet, so the other instances count this one for up to five seconds more; or

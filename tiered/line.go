@@ -43,14 +43,26 @@ type lines struct {
 	byKey    map[local.HeldKey][]*line
 	forSlots int // number of queues for slots
 
-	closed bool           // no waiter may ask any more
-	ended  chan struct{}  // closed with it
-	asks   sync.WaitGroup // of waiters that have asked, until grants that nobody waits for are given back
-	asking chan struct{}  // has an element for each queue that asks
+	closed bool          // no waiter may ask any more
+	ended  chan struct{} // closed with it
+	// asks are those of waiters, until grants that nobody waits for are given back, and groups over several slots,
+	// until what they take back is given back.
+	asks   sync.WaitGroup
+	asking chan struct{} // has an element for each queue that asks
 }
 
 func newLines() lines {
 	return lines{byKey: make(map[local.HeldKey][]*line), ended: make(chan struct{}), asking: make(chan struct{}, mostAsking)}
+}
+
+// begin adds to asks, unless the limiter is being closed.
+func (ls *lines) begin() bool {
+	ls.mu.Lock()
+	defer ls.mu.Unlock()
+	if !ls.closed {
+		ls.asks.Add(1)
+	}
+	return !ls.closed
 }
 
 // close ends all waits. No waiter asks Redis from then on.
