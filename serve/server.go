@@ -307,22 +307,21 @@ func (s *Server) Close() {
 			defer close(left)
 			s.leaving.end()
 		}()
-		if s.grpc != nil {
-			if s.greeting != nil {
-				s.greeting.end()
-			}
-			told := time.AfterFunc(greetWithin, s.health.endWatches) // by then clients know that the service is not healthy
-			late := time.AfterFunc(endWithin, s.grpc.Stop)
-			s.grpc.GracefulStop()
-			told.Stop()
-			late.Stop()
+		var serving sync.WaitGroup
+		ended := make(chan struct{})
+		serving.Go(func() {
+			defer close(ended)
+			s.endGRPC()
+		})
+		select {
+		case <-ended:
+		case <-time.After(endWithin - time.Second):
 		}
 		<-left
 		// Up to this point /healthcheck has answered that the service is not healthy. Requests over HTTP get the rest
-		// of the time, which is at least one second.
-		var serving sync.WaitGroup
+		// of the time, which is about one second at least.
 		for _, server := range s.http {
-			serving.Go(func() { endHTTP(server, max(endWithin-time.Since(began), time.Second)) })
+			serving.Go(func() { endHTTP(server, endWithin-time.Since(began)) })
 		}
 		serving.Wait()
 		s.background.Wait()
@@ -352,4 +351,19 @@ func (s *Server) Close() {
 		case <-time.After(readWithin):
 		}
 	})
+}
+
+// endGRPC lets calls in flight end, for 10 s at most.
+func (s *Server) endGRPC() {
+	if s.grpc == nil {
+		return
+	}
+	if s.greeting != nil {
+		s.greeting.end()
+	}
+	told := time.AfterFunc(greetWithin, s.health.endWatches) // by then clients know that the service is not healthy
+	defer told.Stop()
+	late := time.AfterFunc(endWithin, s.grpc.Stop)
+	defer late.Stop()
+	s.grpc.GracefulStop()
 }

@@ -115,7 +115,7 @@ func TestHTTP(t *testing.T) {
 }
 
 // Close takes no longer than one request may take, even if several requests do not end: here, one over gRPC and one
-// for an operator's page.
+// for an operator's page. It ends both at the same time.
 func TestCloseIsBounded(t *testing.T) {
 	t.Parallel()
 	server := start(t, shop)
@@ -127,22 +127,35 @@ func TestCloseIsBounded(t *testing.T) {
 	connection, err := grpc.NewClient(server.Addr("grpc").String(), grpc.WithTransportCredentials(insecure.NewCredentials()))
 	must(t, err)
 	defer connection.Close()
-	unfinished(t, connection)
+	call := unfinished(t, connection)
+	ends := make(chan time.Time, 2)
+	go func() {
+		_ = call.RecvMsg(&ratelimitv3.RateLimitResponse{})
+		ends <- time.Now()
+	}()
+	go func() {
+		_, _ = io.Copy(io.Discard, profiling)
+		ends <- time.Now()
+	}()
 	began := time.Now()
 	server.Close()
 	if took := time.Since(began); took > endWithin*3/2 { // waiting for one after the other takes twice as long
 		t.Errorf("it took %v", took)
 	}
+	if apart := (<-ends).Sub(<-ends).Abs(); apart >= time.Second {
+		t.Errorf("the requests ended %v apart", apart)
+	}
 }
 
 // unfinished begins a call whose request is never sent, so the server cannot answer it.
-func unfinished(t *testing.T, connection *grpc.ClientConn) {
+func unfinished(t *testing.T, connection *grpc.ClientConn) grpc.ClientStream {
 	t.Helper()
-	_, err := connection.NewStream(t.Context(), &grpc.StreamDesc{ClientStreams: true}, ratelimitv3.RateLimitService_ShouldRateLimit_FullMethodName)
+	call, err := connection.NewStream(t.Context(), &grpc.StreamDesc{ClientStreams: true}, ratelimitv3.RateLimitService_ShouldRateLimit_FullMethodName)
 	must(t, err)
 	// The calls of a connection arrive in order, so the server has received that one when it answers this one.
 	_, err = healthv1.NewHealthClient(connection).Check(t.Context(), &healthv1.HealthCheckRequest{})
 	must(t, err)
+	return call
 }
 
 // Clients that watch the health over gRPC learn that the service ends, and do not delay the end.
