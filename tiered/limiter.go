@@ -275,7 +275,7 @@ const (
 
 // errStillInClient is the error of Close if calls are still inside the Redis client, or the function of OnStateChange
 // runs, at the end of closeWithin.
-var errStillInClient = errors.New("tierlimit: the limiter is closed, but the Redis client has not returned from all calls yet: Redis does not answer, and the client waits longer than the deadline (ContextTimeoutEnabled is not set, a time-out is -2, or a hook or OnConnect blocks); or the function of OnStateChange has not returned")
+var errStillInClient = errors.New("tierlimit: the limiter is closed, but the Redis client has not returned from all calls yet: Redis does not answer, and the client waits longer than the deadline (ContextTimeoutEnabled is not set, a time-out is -2, a hook or OnConnect blocks, or it looks for the nodes of a Cluster); or the function of OnStateChange has not returned")
 
 // Close ends the limiter. Decisions that wait for Redis, and all later ones, get [limit.ErrClosed]. Only calls of
 // [Limiter.AllowAll] and the like that are charging one hash slot of a Cluster after another are decided first, or give
@@ -289,7 +289,8 @@ var errStillInClient = errors.New("tierlimit: the limiter is closed, but the Red
 // when the instance left the fleet, so the other instances count this one for up to five seconds more; or
 // that goroutines are still inside the client or the function of [OnStateChange]. The client may be the reason if
 // Redis hangs and it does not keep the deadlines of contexts. Such clients are those of an unknown type, those with
-// time-outs of -2, those with hooks or an OnConnect that block, and Cluster clients that follow a redirection.
+// time-outs of -2, those with hooks or an OnConnect that block, and Cluster clients that follow a redirection or look
+// for the nodes of their Cluster.
 //
 // While a server is lost, go-redis has a goroutine of its own that tries to connect once a second. If
 // [Open] made the client, that goroutine ends within a second and the client's DialTimeout after Close.
