@@ -14,10 +14,10 @@
 --            instance has lost its records of them, each with the time until which these units
 --            matter (µs)
 --   ARGV     instance; how long it counts (µs; 0 to leave); sequence of this heartbeat,
---            which only grows; 1 if it has not settled, otherwise 0; the generation to set if there
---            is none; the clock from which on nobody has a score from before the clock last stepped back
---            (µs); then pairs of a rule for which the instance has lost records, and for how much longer
---            these matter (µs)
+--            which only grows, from 1 on; 1 if it has not settled, otherwise, and to leave, 0; the
+--            generation to set if there is none; the clock from which on nobody has a score from
+--            before the clock last stepped back (µs); then, not to leave, pairs of a rule for which the
+--            instance has lost records, and for how much longer these matter (µs)
 --   reply    clock (µs), number of instances that count now, number of these that have not
 --            settled, generation, the sequence found (-1 if none), and pairs of a rule for which
 --            any instance has lost records, and for how much longer these matter (µs)
@@ -80,7 +80,7 @@ local function count(key, member)
 end
 
 local size = count(KEYS[1], ttl > 0)
-local unsettled = count(KEYS[2], ttl > 0 and ARGV[4] == '1')
+local unsettled = count(KEYS[2], ARGV[4] == '1')
 local generation = read('GETRANGE', KEYS[3], '0', '63') or ''
 if generation == '' then
   generation = ARGV[5]
@@ -90,7 +90,7 @@ if ttl == 0 then
 else
   redis.call('SET', KEYS[3], generation, 'PX', GENERATION_LIFE)
   local newest = math.max(sequence, survived)
-  local life = math.min(SEQUENCE_LIFE, math.max(1, newest) * LIFE_PER_HEARTBEAT)
+  local life = math.min(SEQUENCE_LIFE, newest * LIFE_PER_HEARTBEAT)
   -- PXAT, because decisions need it, too: a server before Redis 6.2 does not have it, and is refused when a limiter
   -- starts. With PX, it would answer heartbeats and fail every decision.
   redis.call('SET', KEYS[4], string.format('%.0f', newest), 'PXAT', string.format('%.0f', math.floor(now / 1000) + life))
@@ -116,7 +116,7 @@ local text = read('GETRANGE', KEYS[5], '0', LOST_BYTES)
 for rule, till in string.gmatch(text or '', '(%S+) (%d+)\n') do
   lose(rule, tonumber(till))
 end
-if ttl > 0 and sequence > survived then
+if sequence > survived then
   for i = 7, #ARGV, 2 do
     lose(ARGV[i], now + ARGV[i + 1])
   end

@@ -52,6 +52,9 @@ func TestFleetCountsInstances(t *testing.T) {
 	if err := a.Leave(context.Background()); err != nil {
 		t.Fatal(err)
 	}
+	if key := a.place.Load().key + ":heartbeats:a"; client.Exists(t.Context(), key).Val() != 0 {
+		t.Errorf("%s is left behind by an instance that has left", key)
+	}
 	check(b, false, 1, 0)
 	mustHeartbeat(t, crashing, true)
 	redistest.Eventually(t, "the crashed instance counts for nothing", func() bool {
