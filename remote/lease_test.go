@@ -91,3 +91,26 @@ func TestUnknownLeasesAreLeftAlone(t *testing.T) {
 		}
 	}
 }
+
+// When the clock has stepped back and the key's own clock was lost with its state, leases from before end within the
+// longest time that a lease may last, also if no further units could be leased meanwhile.
+func TestLeasesOfALostClockEnd(t *testing.T) {
+	client := redistest.Shared(t).Client(t)
+	script, rule, key := NewScript(client), newRule(t, limit.PerHour(1000), limit.FixedWindow()), redistest.Prefix()+"leased"
+	lease := func(id uint64, now, want int64) {
+		t.Helper()
+		e := Entry{Key: key, Rule: rule, Operation: lua.Lease, Cost: 1, Lease: &Lease{ID: id, Most: 1, Life: time.Second}}
+		replies, err := script.Run(t.Context(), []Entry{e}, now)
+		if err != nil || replies[0].Granted != want {
+			t.Errorf("at %d: %+v, %v, want %d units", now, replies, err, want)
+		}
+	}
+	now := time.Now().UnixMicro()
+	lease(1, now, 1)
+	if err := client.Del(t.Context(), key).Err(); err != nil {
+		t.Fatal(err)
+	}
+	now -= time.Hour.Microseconds()
+	lease(2, now, 0)
+	lease(3, now+lua.LongestLease, 1)
+}
