@@ -11,7 +11,7 @@ import (
 )
 
 // Law 8: the key of holds that are given back at their end expires when their units can count no more, however long
-// ago the holds ended: nobody may have asked about the key before. This holds for holds that are sent alone, joined,
+// ago the holds ended: nobody may have asked about the key before. It does not expire before they may still be settled. This holds for holds that are sent alone, joined,
 // and beside other entries of their key.
 func TestLaw8HoldsToBeGivenBackAreKeptWhileTheyCount(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
@@ -20,6 +20,15 @@ func TestLaw8HoldsToBeGivenBackAreKeptWhileTheyCount(t *testing.T) {
 		key, rule := redistest.Prefix()+"held", newRule(t, limit.PerCalendar(9, limit.CalendarMonth, time.UTC), limit.FixedWindow()).GivesBack()
 		clock := runAll(t, script, []Entry{holdEntry(key, rule, lua.Hold, 1, 1)})[0].Clock
 		want := (clock + (31*24*time.Hour + time.Hour).Microseconds() + 999) / 1000
+		if at := redistest.ExpireTime(t, client, key+":holds").Milliseconds(); at != want {
+			t.Errorf("expires at %d, want %d", at, want)
+		}
+	})
+	t.Run("a window shorter than the hold", func(t *testing.T) { // it may be settled until it is over, and some time later
+		key, rule := redistest.Prefix()+"held", newRule(t, limit.PerSecond(100), limit.FixedWindow()).GivesBack()
+		hold := holdEntry(key, rule, lua.Hold, 1, 1)
+		clock := runAll(t, script, []Entry{hold})[0].Clock
+		want := (clock + hold.Hold.Life.Microseconds() + lua.LateHold + 999) / 1000
 		if at := redistest.ExpireTime(t, client, key+":holds").Milliseconds(); at != want {
 			t.Errorf("expires at %d, want %d", at, want)
 		}
