@@ -276,7 +276,7 @@ make[CONCURRENCY] = function()
     local free = rule.quota - total
     if cost > free then
       local wait = first - clock
-      return may_deny and total > 0 and denial(math.max(0, free), last - clock, wait, wait)
+      return may_deny and total > 0 and denial(free, last - clock, wait, wait)
     end
     local ends = renew(key, raw, total + cost, first, last, at, units > 0 and till or 0, units + cost, rule)
     return allowed(free - cost, ends, rule)

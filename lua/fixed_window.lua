@@ -63,7 +63,7 @@ make[FIXED_WINDOW] = function()
     if count > rule.quota then
       seen_key, seen = key, raw
       local reset = rule.finish - now
-      return may_deny and count - cost <= MAX_UNITS and denial(math.max(0, rule.quota - count + cost), reset, reset, reset)
+      return may_deny and count - cost <= MAX_UNITS and denial(rule.quota - count + cost, reset, reset, reset)
     end
     if now ~= rule.same_at or count ~= rule.same_cost then
       rule.same_at, rule.same_cost = now, count

@@ -199,7 +199,7 @@ make[SLIDING_COUNTER] = function()
     if used > rule.quota or total < oldest then -- the cost does not fit, or the total is damaged
       seen_key, seen = key, raw
       return may_deny and total >= oldest and total <= 2 * MAX_UNITS
-        and plain_denial(counts, total, rule, cost, math.max(0, rule.quota - used + cost))
+        and plain_denial(counts, total, rule, cost, rule.quota - used + cost)
     end
     local place, ends = rule.place, rule.ends
     local count = unpack_int(counts, place + 1, width)

@@ -251,9 +251,9 @@ local MAX_UNITS = MAX_LIMITS * 2 ^ 40 -- most units of a key: four times the lar
 local ANSWER_NUMBERS, ANSWER_ALLOWED, ANSWER_WITH_PARTS, ANSWER_CHARGED_MORE = 0, 255, '\254', 253
 local OUTCOME_OFFSET = 3
 
--- The answer to a TAKE that does not fit: six numbers, of which the first is the outcome 0. next_after is that of a
--- cost of one unit if none is free. The value that plain has read is forgotten: no general path follows that needs
--- it, and another entry may write the key.
+-- The answer to a TAKE that does not fit: six numbers, of which the first is the outcome 0. free is negative if more
+-- units count than the limit has. next_after is that of a cost of one unit if none is free. The value that plain has
+-- read is forgotten: no general path follows that needs it, and another entry may write the key.
 local function denial(free, reset, retry_after, next_after)
   seen_key = nil
   local retry = pack_time(retry_after)
