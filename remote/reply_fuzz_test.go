@@ -25,7 +25,10 @@ func FuzzDecode(f *testing.F) {
 	f.Add("\x05"+clock+zeros(20)+clock, uint8(1), uint8(lua.Take))
 	// Three holds share an entry, and one of them fits.
 	f.Add("\x00\x04"+zeros(6)+"\x04"+zeros(21)+"\x00\x06"+zeros(6)+"\x03"+zeros(35)+"\x00\x01"+zeros(6)+"\x01"+clock, uint8(1), uint8(lua.Hold))
-	f.Add("\x00\x05"+zeros(35)+"\x01\x00\x02"+clock, uint8(1), uint8(lua.Settle))
+	f.Add("\x00\x05"+zeros(6)+"\x03"+zeros(28)+"\x01\x00\x02"+clock, uint8(1), uint8(lua.Settle))
+	f.Add("\xfd"+zeros(7)+"\x00\x05"+zeros(6)+"\x03"+zeros(28)+"\x01\x00\x02"+clock, uint8(1), uint8(lua.Settle))
+	f.Add("\x00\x04"+zeros(6)+"\x03"+zeros(21), uint8(1), uint8(lua.Settle)) // the fifth number is missing
+	f.Add("\x00\x04"+zeros(6)+"\x03"+zeros(21), uint8(1), uint8(lua.Lease))
 	f.Add("\x00\x04\x7f"+zeros(27)+clock, uint8(1), uint8(lua.Take))                              // 2^54 of one
 	f.Add("\x00\x04\x7f"+zeros(27)+clock, uint8(1), uint8(lua.TakeUpTo))                          // 2^54 units of one
 	f.Add("\x00\x06"+zeros(6)+"\x01"+zeros(35)+clock, uint8(1), uint8(lua.Take))                  // less than none
