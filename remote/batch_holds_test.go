@@ -282,6 +282,19 @@ func TestHoldsThatDoNotAllFitAreReportedOneByOne(t *testing.T) {
 	}
 }
 
+// The observer is not notified of an entry that was not decided. It would remember it as a denial.
+func TestObserversAreNotifiedOfDecisionsOnly(t *testing.T) {
+	heard, rule := &listener{}, newRule(t, limit.PerHour(10), limit.GCRA())
+	rule.observer = heard
+	b := NewBatcher(nil, Options{}, Hooks{})
+	for _, r := range []Reply{{Err: ErrNoAnswer}, {Status: Expired}, {Status: Unreadable}, {Status: Denied}, {Status: Allowed, Granted: 2}} {
+		b.notifyObserver(&Entry{Key: "k", Rule: rule, Cost: 2}, &r, 0)
+	}
+	if want := "2:0 2:2 "; heard.text != want {
+		t.Errorf("costs and what was granted of them, as the observer was notified: %s, want %s", heard.text, want)
+	}
+}
+
 // Law 3: however many holds share an entry, and however few of them fit, each caller learns the result of its own
 // hold.
 func TestLaw3ManyHoldsOfWhichFewFit(t *testing.T) {

@@ -75,12 +75,17 @@ func TestLaw7GroupsCountTowardTheWorkOfATrip(t *testing.T) {
 		{Key: "b", Rule: rule, Operation: lua.Take, Cost: 30, Group: 1},
 	})
 	var b batch
-	if first, second := b.add(group, bound), b.add(one("c"), bound); first != added || second != full {
-		t.Errorf("60 units in a group, and 50 more: %v and %v", first, second)
+	if first, second, third := b.add(group, bound), b.add(one("c"), bound), b.add(group, bound); first != added || second != full || third != full {
+		t.Errorf("60 units in a group, 50 more, and 60 more in a group: %v, %v and %v", first, second, third)
 	}
 	b.reset()
 	if first, second := b.add(one("c"), bound), b.add(one("d"), bound); first != added || second != added {
 		t.Errorf("50 units and 50 more on the next trip: %v and %v", first, second)
+	}
+	b.reset()
+	fair := newBounds(128, 500, 0).fairly(2) // a key may write 62 units while others wait
+	if first, second, third := b.add(group, fair), b.add(group, fair), b.add(group, fair); first != added || second != added || third != keysFull {
+		t.Errorf("three groups that write 30 units of the same keys each: %v, %v and %v", first, second, third)
 	}
 }
 

@@ -181,14 +181,15 @@ func TestALibraryIsLoadedOnceItCanBe(t *testing.T) {
 }
 
 // A user who loses all rights for a while, as when they are set anew, runs the script as a function afterwards, as before.
-// A user who may run the script by EVALSHA only does that from then on.
+// A user who may run the script by EVALSHA only does that from then on, as does one who may no longer load the library
+// when the server has lost it.
 func TestLosingAllRightsIsNotLosingTheLibrary(t *testing.T) {
 	t.Parallel()
 	redistest.NeedFunctions(t)
 	for _, c := range []struct {
 		lost          string
 		refused, back bool
-	}{{"-@all", true, true}, {"-fcall", false, false}} {
+	}{{"-@all", true, true}, {"-fcall", false, false}, {"-function", false, false}} {
 		admin := redistest.Start(t).Client(t)
 		may := func(right string) {
 			t.Helper()
@@ -206,6 +207,9 @@ func TestLosingAllRightsIsNotLosingTheLibrary(t *testing.T) {
 		t.Cleanup(func() { _ = client.Close() })
 		script, rule := NewScript(client), newRule(t, limit.PerHour(1000), limit.GCRA())
 		decide(t, script, "k", rule, 0, 1)
+		if err := admin.FunctionFlush(t.Context()).Err(); err != nil {
+			t.Fatal(err)
+		}
 		may(c.lost)
 		for range 2 {
 			if _, err := script.Run(t.Context(), []Entry{{Key: "k", Rule: rule, Cost: 1}}, 0); (err != nil) != c.refused || err != nil && KindOf(err) != Auth {

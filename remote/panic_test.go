@@ -6,6 +6,7 @@ import (
 	"runtime"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -75,5 +76,29 @@ func TestLaw7TripsThatPanic(t *testing.T) {
 				t.Errorf("%d trips count as failures of Redis", failed)
 			}
 		})
+	}
+}
+
+// If a function of the program that hears of a trip panics, the result of the trip is recorded once: a circuit breaker
+// takes a second result for that of another trip.
+func TestATripThatPanicsAtItsEndIsRecordedOnce(t *testing.T) {
+	client := redistest.Shared(t).Client(t, func(o *redis.Options) { o.ContextTimeoutEnabled = true })
+	results := 0
+	opt := Options{Deadline: 10 * time.Second, MaxBatch: 128, MaxWork: 100_000, InFlight: 1, Queue: 10, Inline: true}
+	b := NewBatcher(NewScript(client), opt, Hooks{
+		Begin: func() (func(error), error) { return func(error) { results++ }, nil },
+		Trip:  func(int, time.Duration, error) { panic("a logger") },
+	})
+	t.Cleanup(b.Close)
+	rule := newRule(t, limit.PerHour(1000), limit.GCRA())
+	for n := 1; n <= 3; n++ {
+		func() {
+			defer func() { _ = recover() }()
+			reply, err := b.Decide(t.Context(), Entry{Key: redistest.Prefix() + "k", Rule: rule, Cost: 1})
+			t.Errorf("the call did not panic: %+v, %v", reply, err)
+		}()
+		if results != n {
+			t.Fatalf("%d results of %d trips", results, n)
+		}
 	}
 }
