@@ -383,3 +383,29 @@ func TestHeartbeatsFollowAKeyThatHasMoved(t *testing.T) {
 		t.Error("the old node has a clock, but has run nothing")
 	}
 }
+
+// An answer to a heartbeat that does not have the expected form is an error, and does not panic.
+func TestOtherAnswersToHeartbeatsAreNotRead(t *testing.T) {
+	good := func() []any {
+		return []any{int64(1), int64(2), int64(0), "generation", int64(-1), []any{"rule", int64(5)}}
+	}
+	var h Heard
+	if !h.read(good()) || h.Size != 2 || h.Survived != -1 || len(h.Lost) != 1 {
+		t.Fatalf("%+v", h)
+	}
+	for at := range good() {
+		if values := good(); h.read(append(values[:at], values[at+1:]...)) {
+			t.Errorf("it was read without its value %d", at)
+		}
+		values := good()
+		if values[at] = nil; h.read(values) {
+			t.Errorf("it was read with nothing in the place of value %d", at)
+		}
+	}
+	for _, lost := range [][]any{{int64(5), int64(5)}, {"rule", "rule"}, {"rule", nil, "rule", int64(5)}} {
+		values := good()
+		if values[5] = lost; h.read(values) {
+			t.Errorf("losses %v were read", lost)
+		}
+	}
+}
