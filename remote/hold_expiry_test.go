@@ -11,8 +11,8 @@ import (
 )
 
 // Law 8: the key of holds that are given back at their end expires when their units can count no more, however long
-// ago the holds ended: nobody may have asked about the key before. It does not expire before they may still be settled. This holds for holds that are sent alone, joined,
-// and beside other entries of their key.
+// ago the holds ended: nobody may have asked about the key before. It does not expire while they may still be settled.
+// This holds for holds that are sent alone, joined, and beside other entries of their key.
 func TestLaw8HoldsToBeGivenBackAreKeptWhileTheyCount(t *testing.T) {
 	client := redistest.Shared(t).Client(t)
 	script := NewScript(client)
