@@ -54,4 +54,11 @@ func TestADenialFromBeforeIsNotRemembered(t *testing.T) {
 	if denied(noon + second) {
 		t.Error("a denial that was sent before is remembered after one that was sent afterwards")
 	}
+	d.Remember(7, noon+2*second, Denial{Cost: 1})
+	d.Forget(7, noon+3*second)
+	d.Remember(7, noon+5*second/2, said)
+	d.Remember(7+1<<32, noon+3*second, said) // takes the place in the table
+	if denied(noon + 3*second) {
+		t.Error("a denial that was sent before is remembered beside the table")
+	}
 }

@@ -24,6 +24,26 @@ func hold(t testing.TB, l *Leases[string], hash uint64, now, units int64) {
 	l.Hold(hash, now, lease(l.NextID(), now, units))
 }
 
+// Under GCRA a key may be as if it had never been used before its lease ends.
+func TestALeaseOutlivesWhatItsKeyUsed(t *testing.T) {
+	l := NewLeases[string](100)
+	hold(t, l, 7, noon, 1)
+	l.End(7)
+	soon := lease(l.NextID(), noon, 10)
+	soon.Reset = noon + second/4
+	l.Hold(7, noon, soon)
+	if s, ok := l.Spend(7, noon+second/2, 1, 1); !ok || s.ResetAfter != 0 {
+		t.Errorf("%v, %+v, want a reset now", ok, s)
+	}
+}
+
+// Redis tells leases apart by their IDs, also those of different processes.
+func TestLeasesOfTwoProcessesHaveDifferentIDs(t *testing.T) {
+	if one, other := NewLeases[string](1).NextID(), NewLeases[string](1).NextID(); one == other {
+		t.Errorf("both have the ID %d", one)
+	}
+}
+
 func TestALeaseIsSpentUntilItEnds(t *testing.T) {
 	l, hash := NewLeases[string](100), testHasher.Hash("k")
 	if _, ok := l.Spend(hash, noon, 1, 1); ok {

@@ -412,6 +412,22 @@ func TestLaw13SlotsThatAreGrantedTooLateAreLost(t *testing.T) {
 	}
 }
 
+// Law 13: if the time of a key's slots is over before Redis grants another slot, they stay lost, although nobody has
+// looked at them. Redis may have given their units to others, and the new record has only those of the new slot.
+func TestLaw13SlotsThatExpiredAreNotHeldAgainWithANewOne(t *testing.T) {
+	table := NewSlots[string](func() {})
+	var expired, granted Slot[string]
+	till := slotsNow + int64(fleetTTL)
+	holdSlots(table, slotsNow, till, 1, &expired)
+	holdSlots(table, till, till+int64(fleetTTL), 1, &granted)
+	if expired.Held(till) || !granted.Held(till) {
+		t.Errorf("held: %v and %v, want only the new one", expired.Held(till), granted.Held(till))
+	}
+	if c := table.Counts()[theKey.Rule]; c.Units != 1 || c.Lost != 1 {
+		t.Errorf("%+v", c)
+	}
+}
+
 // Law 11: while both Redis and the share must have room, callers that ask at the same time get the share's room
 // only once.
 func TestLaw11ReservedSlotsHaveTheShareOnce(t *testing.T) {

@@ -177,4 +177,36 @@ func TestArrearsThatAreOverAreForgotten(t *testing.T) {
 	if d = d.at(30); d.units != 1 || d.over() != 40 {
 		t.Errorf("%+v, want 1 unit until 40", d)
 	}
+
+	d = arrears{}
+	d.raise(5, 10)
+	d.raise(3, 20)
+	if d = d.at(20); d.units != 0 {
+		t.Errorf("%+v, want nothing", d)
+	}
+}
+
+// Law 11: if a key with arrears is evicted, the arrears that end later count in addition to its own units, too.
+func TestLaw11DebtsAddUpUntilTheirEnd(t *testing.T) {
+	const quota = 100
+	o := Outage{Number: 1, Cut: noon, Fleet: 1}
+	l := New[string](1)
+	account := func(i int) *Account[string] {
+		return &Account[string]{Hash: uint64(i), Window: time.Minute, Quota: quota, Key: fmt.Sprint(i)}
+	}
+	set := &l.sets[0]
+	for i := range ledgerWays {
+		l.Take(account(1+i), o, noon+20*second, 50)
+	}
+	l.Take(account(100), o, noon+20*second, 10)
+	*l.overflows[0] = overflow{}
+	owed := &l.overflows[0].owed[set.find(100)]
+	owed.raise(40, noon+30*second)
+	owed.raise(20, noon+60*second)
+	l.Take(account(101), o, noon+20*second, 60) // evicts it
+	for at, want := range map[int64]int64{29: 50, 30: 30, 59: 30} {
+		if d := l.overflow(set).made[recordSize(time.Minute, quota)%sizeClasses].at(noon + at*second); d.units < want {
+			t.Errorf("after %d s: %+v, want at least %d units", at, d, want)
+		}
+	}
 }
