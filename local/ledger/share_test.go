@@ -371,6 +371,26 @@ func TestLaw11ShareInTheNextOutage(t *testing.T) {
 	}
 }
 
+// A share follows what Redis says, also after an outage, and after replies that did not say what was free.
+func TestShareAfterRedisSaysAgainWhatIsFree(t *testing.T) {
+	for name, before := range map[string]func(*Ledger[string], *Account[string]){
+		"an outage": func(l *Ledger[string], a *Account[string]) {
+			l.Learn(a, noon, Known{Granted: 10, Free: 80, Capacity: 100, Sliding: true})
+			l.Take(a, Outage{Number: 1, Cut: noon, Fleet: 4}, noon, 20)
+		},
+		"an unusable reply": func(l *Ledger[string], a *Account[string]) { l.Learn(a, noon, Known{Granted: 30}) },
+	} {
+		l := New[string](8)
+		a := &Account[string]{Hash: 7, Window: 10 * time.Second, Quota: 100}
+		before(l, a)
+		l.Learn(a, noon+second, Known{Granted: 1, Free: 60, Capacity: 100, Sliding: true})
+		o := Outage{Number: 2, Cut: noon + second, Fleet: 4}
+		if free, _ := l.Free(a, o, noon+second, 1); free != 15 { // 31 + 60/4, of which 31 are used
+			t.Errorf("%s: %d units are free, want 15", name, free)
+		}
+	}
+}
+
 // Law 11: units that are used in an outage whether or not they fit make no room for more: the share is fixed before they
 // are recorded.
 func TestLaw11WhatIsAddedDoesNotRaiseTheShare(t *testing.T) {
