@@ -26,11 +26,12 @@
 -- If heartbeats failed because of such a key, that would count as an outage for as long as the key lasts.
 --
 -- A heartbeat that arrives after a later heartbeat of its instance (it was in flight while Redis hung) changes
--- nothing. Generation and sequence must outlive an outage: without the generation, the end of the outage would look
--- like a data loss, and without the sequence a loss is not noticed. The generation is kept for the longest window
--- (366 days). The sequence is kept for a minute for each heartbeat so far, and a day at most. Otherwise, processes
--- that make a few decisions and end without leaving the fleet would fill Redis with sequences that nobody reads
--- again.
+-- nothing. If the instance has left meanwhile, it counts once more, as long as any heartbeat does.
+--
+-- Generation and sequence must outlive an outage: without the generation, the end of the outage would look like a data
+-- loss, and without the sequence a loss is not noticed. The generation is kept for the longest window (366 days). The
+-- sequence is kept for a minute for each heartbeat so far, and a day at most. Otherwise, processes that make a few
+-- decisions and end without leaving the fleet would fill Redis with sequences that nobody reads again.
 
 local GENERATION_LIFE = '31622400000' -- ms
 local SEQUENCE_LIFE, LIFE_PER_HEARTBEAT = 86400000, 60000 -- ms
