@@ -6,8 +6,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tierlimit/tierlimit/internal/outage"
 	"github.com/tierlimit/tierlimit/internal/redistest"
 	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/remote"
 )
 
 // Law 3: used units are charged whether or not they fit. If Redis is lost, they are charged exactly once when it
@@ -46,6 +48,31 @@ func TestLaw3WhatWasUsedIsCharged(t *testing.T) {
 		if err := r.ChargeUsed(ctx, "k", units); !errors.Is(err, limit.ErrInvalidCost) {
 			t.Errorf("%d units: %v", units, err)
 		}
+	}
+}
+
+// answersAreLost is a Decider whose answers to Decide are lost.
+type answersAreLost struct{ outage.Decider }
+
+func (d answersAreLost) Decide(ctx context.Context, e remote.Entry) (remote.Reply, error) {
+	_, _ = d.Decider.Decide(ctx, e)
+	return remote.Reply{}, remote.ErrNoAnswer
+}
+
+// Law 3: used units that Redis may have charged are not charged again later.
+func TestLaw3WhatWasUsedIsNotChargedTwiceIfTheAnswerIsLost(t *testing.T) {
+	t.Parallel()
+	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix(), Deadline(5*time.Second))
+	r := newRule(t, l, "r", limit.PerHour(100), Use(limit.SlidingLog()))
+	l.shard.Decider = answersAreLost{l.shard.Decider}
+	if err := r.ChargeUsed(t.Context(), "k", 30); err != nil {
+		t.Fatal(err)
+	}
+	if waiting, _ := l.ledger.Waiting(); waiting != 0 || recorded(r, "k") != 30 {
+		t.Errorf("%d units wait for Redis, and %d are on record; want 0 and 30", waiting, recorded(r, "k"))
+	}
+	if free := left(t, r, "k"); free != 70 {
+		t.Errorf("%d units are free with 30 used", free)
 	}
 }
 

@@ -10,8 +10,10 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/tierlimit/tierlimit/internal/outage"
 	"github.com/tierlimit/tierlimit/internal/redistest"
 	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/remote"
 )
 
 // A rule on a dry run decides and charges as it would otherwise, call by call, but lets everything through, even
@@ -99,6 +101,45 @@ func TestDryRunHasNoErrors(t *testing.T) {
 		if err := dry.Refund(context.Background(), "k", &d, 10); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// fails is a Decider whose calls for several requests fail.
+type fails struct {
+	outage.Decider
+	err error
+}
+
+func (f fails) DecideAll(context.Context, []remote.Entry, time.Duration) ([]remote.Reply, error) {
+	return nil, f.err
+}
+
+// An AllowEach that fails under way returns no error if all of its rules are on a dry run.
+func TestDryRunsTogetherHaveNoErrors(t *testing.T) {
+	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix())
+	dry, real := newRule(t, l, "dry", limit.PerHour(10), DryRun()), newRule(t, l, "real", limit.PerHour(10))
+	l.shard.Decider = fails{l.shard.Decider, context.Canceled}
+	tried := Request{Rule: dry, Key: "k", Cost: 1}
+	if ds, err := l.AllowEach(t.Context(), tried, tried); err != nil || !ds[0].Allowed || !ds[1].Allowed || !ds[1].DryRun {
+		t.Errorf("%+v, %v", ds, err)
+	}
+	if _, err := l.AllowEach(t.Context(), tried, Request{Rule: real, Key: "k", Cost: 1}); !errors.Is(err, context.Canceled) {
+		t.Errorf("beside a rule in earnest: %v", err)
+	}
+}
+
+// On a dry run, nobody waits for a slot.
+func TestDryRunsDoNotWaitForSlots(t *testing.T) {
+	l := newLimiterOn(t, redistest.Shared(t).Client(t), redistest.Prefix())
+	dry := newRule(t, l, "dry", limit.Concurrent(1), DryRun())
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	for range 2 { // the second slot does not fit
+		slot, err := dry.AcquireWait(ctx, "k", 1)
+		if err != nil || !slot.Held() || ctx.Err() != nil {
+			t.Fatalf("%v, %v", slot.Held(), err)
+		}
+		defer slot.Release()
 	}
 }
 

@@ -42,6 +42,11 @@ func TestLaw11EveryCallSettles(t *testing.T) {
 	if err != nil || ds[0].Allowed || !ds[1].Allowed || !ds[2].Allowed || ds[2].Remaining != 70 {
 		t.Errorf("AllowEach: %+v, %v", ds, err)
 	}
+	unsettled := newRule(t, l, "unsettled", limit.PerHour(100), OnOutage(Allow)) // such a rule never settles
+	ds, err = l.AllowEach(ctx, Request{Rule: unsettled, Key: "k", Cost: 1}, Request{Rule: r, Key: "beside", Cost: 1})
+	if err != nil || !ds[0].Allowed || !ds[1].Allowed {
+		t.Errorf("AllowEach with rules of which one settles: %+v, %v", ds, err)
+	}
 	ds, err = l.AllowAll(ctx, Request{Rule: r, Key: "new", Cost: 1}, Request{Rule: r, Key: "all", Cost: 30})
 	if err != nil || ds[0].Allowed || !ds[0].HeldBack || !ds[1].Denied() {
 		t.Errorf("AllowAll: %+v, %v", ds, err)

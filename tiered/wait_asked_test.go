@@ -257,6 +257,82 @@ func TestADenialOfWhoHasLeftHoldsUpNobody(t *testing.T) {
 	}
 }
 
+// A grant of a caller that has left goes to nobody who wants more.
+func TestWhoWantsMoreGetsNoGrantOfWhoHasLeft(t *testing.T) {
+	redistest.InBubble(t, func(t *testing.T, bubble *redistest.Bubble) {
+		l, way := newAskedForSeveral(t, bubble, redistest.Prefix())
+		r := newRule(t, l, "r", limit.PerHour(10), Use(limit.SlidingLog()))
+		mustAllow(t, r, "k", 10)
+		ctx, leave := context.WithCancel(t.Context())
+		var staying, leaving sync.WaitGroup
+		wait := func(all *sync.WaitGroup, ctx context.Context, cost int64) {
+			all.Go(func() {
+				d, err := r.Wait(ctx, "k", cost)
+				if left := errors.Is(err, context.Canceled); all == &leaving && !left || all == &staying && d.Granted != cost {
+					t.Errorf("cost %d: %+v, %v", cost, d, err)
+				}
+			})
+			synctest.Wait()
+		}
+		wait(&staying, t.Context(), 1)
+		wait(&leaving, ctx, 1)
+		wait(&staying, t.Context(), 3)
+		way.next(func() error { leave(); leaving.Wait(); return nil })
+		if err := r.Reset(t.Context(), "k"); err != nil {
+			t.Fatal(err)
+		}
+		staying.Wait()
+		synctest.Wait()
+		if n := left(t, r, "k"); n != 6 {
+			t.Errorf("%d units are left, want 6", n)
+		}
+	})
+}
+
+// askedForOne is a Decider. Before it sends the next question for a single caller, it calls meanwhile.
+type askedForOne struct {
+	outage.Decider
+	meanwhile func() // nil: the question is sent at once
+}
+
+func (a *askedForOne) DecideInto(ctx context.Context, e *remote.Entry, reply *remote.Reply) error {
+	if meanwhile := a.meanwhile; meanwhile != nil {
+		a.meanwhile = nil
+		meanwhile()
+	}
+	return a.Decider.DecideInto(ctx, e, reply)
+}
+
+// A denial that ends the wait of a caller says nothing about a caller behind it that wants less.
+func TestADenialOfWhoIsTurnedAwayHoldsUpNobody(t *testing.T) {
+	redistest.InBubble(t, func(t *testing.T, bubble *redistest.Bubble) {
+		l := newLimiterOn(t, bubble.Client(t), redistest.Prefix())
+		r := newRule(t, l, "r", limit.PerHour(10), Use(limit.SlidingLog()))
+		mustAllow(t, r, "k", 5)
+		var all sync.WaitGroup
+		wait := func(within time.Duration, cost int64, want error) {
+			all.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), within)
+				defer cancel()
+				began := time.Now()
+				if _, err := r.Wait(ctx, "k", cost); !errors.Is(err, want) || want == nil && time.Since(began) > time.Minute {
+					t.Errorf("cost %d: %v after %v, want %v", cost, err, time.Since(began), want)
+				}
+			})
+		}
+		wait(61*time.Minute, 10, limit.ErrWouldExceedDeadline)
+		synctest.Wait()
+		time.Sleep(10 * time.Minute)
+		mustAllow(t, r, "k", 1) // from now on, ten units are free in an hour
+		l.shard.Decider = &askedForOne{l.shard.Decider, func() {
+			wait(30*time.Minute, 1, nil)
+			redistest.Eventually(t, "it waits", func() bool { return waiting(l, "r", "k") == 2 })
+		}}
+		l.lines.release(local.HeldKey{Rule: "r", Key: "k"}) // so that Redis is asked again
+		all.Wait()
+	})
+}
+
 // waitTogether makes callers wait for a key whose units are used up, and returns a function that asks for all of them
 // again. They leave at the end of the test.
 func waitTogether(t *testing.T, r *Rule, callers int, cost int64) (askAgain func()) {
