@@ -118,7 +118,7 @@ func KindOf(err error) Kind {
 	case fromServer:
 		return Other
 	case strings.Contains(err.Error(), "redis: can't parse"), strings.Contains(err.Error(), "redis: invalid reply"),
-		isA[tls.RecordHeaderError](err):
+		isNotTLS(err):
 		return Protocol
 	case isOfCertificates(err):
 		return Auth
@@ -146,6 +146,13 @@ func isOfCertificates(err error) bool {
 	alert, ok := errors.AsType[*net.OpError](err)
 	return isA[*tls.CertificateVerificationError](err) ||
 		ok && alert.Op == "remote error" && strings.Contains(alert.Err.Error(), "certificate")
+}
+
+// isNotTLS reports whether a TLS handshake failed because the server does not speak TLS. After a handshake, a damaged
+// answer is a RecordHeaderError, too.
+func isNotTLS(err error) bool {
+	record, ok := errors.AsType[tls.RecordHeaderError](err)
+	return ok && record.Conn != nil
 }
 
 // isUndialable reports whether an address has no port, or another form that nobody can connect to. What a resolver knows
@@ -255,7 +262,7 @@ func IsCallers(err error) bool { return errors.Is(err, errEnded) || errors.Is(er
 func MayHaveRun(err error) bool {
 	switch {
 	case errors.Is(err, errNotRun), // checked first, because under overload most calls end with ErrNoRoom
-		errors.Is(err, ErrUnreadable), errors.Is(err, quietconn.ErrClosedIdle), isOfCertificates(err), isA[tls.RecordHeaderError](err),
+		errors.Is(err, ErrUnreadable), errors.Is(err, quietconn.ErrClosedIdle), isOfCertificates(err), isNotTLS(err),
 		errors.Is(err, redis.ErrPoolTimeout), errors.Is(err, redis.ErrPoolExhausted), isA[*net.DNSError](err):
 		return false
 	}

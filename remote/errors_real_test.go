@@ -2,6 +2,7 @@ package remote
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -106,6 +107,37 @@ func TestWhoIsTurnedAwayHasChargedNothing(t *testing.T) {
 		if err := decisionError(t, client, time.Minute); MayHaveRun(err) {
 			t.Errorf("it may have run: %v", err)
 		}
+	}
+}
+
+// Law 3: if an answer is damaged on its way through a TLS connection, the command may have run. A damaged answer to the
+// handshake comes before any command.
+func TestLaw3DamagedAnswersWithTLS(t *testing.T) {
+	t.Parallel()
+	web := httptest.NewTLSServer(http.NotFoundHandler())
+	defer web.Close()
+	server := func(t *testing.T) string {
+		return listen(t, func(conn net.Conn) {
+			encrypted, b := tls.Server(conn, &tls.Config{Certificates: web.TLS.Certificates}), make([]byte, 4096)
+			for {
+				n, err := encrypted.Read(b)
+				switch asked := bytes.ToUpper(b[:n]); {
+				case err != nil:
+					return
+				case bytes.Contains(asked, []byte("EVALSHA")), bytes.Contains(asked, []byte("FCALL")):
+					_, _ = fmt.Fprint(conn, "no record of TLS")
+				default: // a command with which the client begins each connection
+					_, _ = fmt.Fprint(encrypted, "-ERR unknown command\r\n")
+				}
+			}
+		})
+	}
+	client := dial(server, func(o *redis.Options) { o.TLSConfig = &tls.Config{InsecureSkipVerify: true} })(t)
+	if err := decisionError(t, client, time.Minute); !isA[tls.RecordHeaderError](err) || !MayHaveRun(err) || Misconfigured(err) != nil {
+		t.Errorf("%v: may have run: %v, advice: %v", err, MayHaveRun(err), Misconfigured(err))
+	}
+	if err := decisionError(t, dialTLS(webServer)(t), time.Minute); !isA[tls.RecordHeaderError](err) || MayHaveRun(err) {
+		t.Errorf("the handshake: %v: may have run: %v", err, MayHaveRun(err))
 	}
 }
 

@@ -2,6 +2,8 @@ package remote
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io"
@@ -13,6 +15,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/tierlimit/tierlimit/internal/quietconn"
 	"github.com/tierlimit/tierlimit/limit"
 )
 
@@ -123,6 +126,8 @@ func TestMisconfigured(t *testing.T) {
 		serverSays("ERR unknown subcommand 'maint_notifications'. Try CLIENT HELP."):                                        {limit.ErrInvalidOption, "MaintNotificationsConfig"},
 		serverSays("ERR SELECT is not allowed in cluster mode"):                                                             {limit.ErrInvalidOption, "0 on a Cluster"},
 		serverSays("ERR This instance has cluster support disabled"):                                                        {limit.ErrInvalidOption, "a single address"},
+		&tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}}:                                                {limit.ErrTLS, "RootCAs"},
+		&tls.CertificateVerificationError{Err: x509.CertificateInvalidError{Reason: x509.Expired}}:                          {},
 		serverSays("LOADING"):        {},
 		io.EOF:                       {},
 		ErrNoAnswer:                  {},
@@ -164,6 +169,7 @@ func TestLaw3MayHaveRun(t *testing.T) {
 			io.EOF,
 			&net.OpError{Op: "read", Err: syscall.ECONNRESET},
 			&net.OpError{Op: "write", Err: syscall.EPIPE}, // part of the command may have been written
+			&net.OpError{Op: "remote error", Err: errors.New("tls: bad record MAC")},
 			serverSays("ERR user_function:12: attempt to index a nil value"),
 			serverSays("ERR The user executing the script can't run this command or subcommand script: f, on @user_function:12."),
 			serverSays("ERR ACL failure in script: User u has no permissions to run the 'set' command script: f, on @user_function:12."),
@@ -174,6 +180,10 @@ func TestLaw3MayHaveRun(t *testing.T) {
 			fmt.Errorf("%w: %q", ErrUnreadable, "k"),
 			ErrNoRoom,
 			fmt.Errorf("%w: %w", ErrNoAnswer, redis.ErrPoolTimeout),
+			redis.ErrPoolExhausted,
+			quietconn.ErrClosedIdle,
+			&tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}},
+			&net.OpError{Op: "remote error", Err: errors.New("tls: expired certificate")},
 			&net.OpError{Op: "dial", Err: syscall.ECONNREFUSED},
 			&net.OpError{Op: "dial", Err: os.ErrDeadlineExceeded},
 			&net.DNSError{Err: "no such host", Name: "redis.invalid", IsNotFound: true},
