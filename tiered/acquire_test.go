@@ -143,8 +143,8 @@ func TestAcquireWaitIsFirstComeFirstServed(t *testing.T) {
 			t.Errorf("number %d was served in place %d", got, i)
 		}
 	}
-	if n := waiting(here, "jobs", "k"); n != 0 {
-		t.Errorf("%d wait after all were served", n)
+	if n, queues := waiting(here, "jobs", "k"), here.lines.forSlots; n != 0 || queues != 0 {
+		t.Errorf("%d wait after all were served, in %d queues", n, queues)
 	}
 	mustAcquire(t, b, "k", 1) // no waiter that had left was given the unit
 }

@@ -333,6 +333,57 @@ func TestADenialOfWhoIsTurnedAwayHoldsUpNobody(t *testing.T) {
 	})
 }
 
+// answeredEarlier is a Decider that calls meanwhile, once, between an answer of Redis to a single caller and its arrival.
+type answeredEarlier struct {
+	outage.Decider
+	meanwhile func()
+}
+
+func (a *answeredEarlier) DecideInto(ctx context.Context, e *remote.Entry, reply *remote.Reply) error {
+	err := a.Decider.DecideInto(ctx, e, reply)
+	if meanwhile := a.meanwhile; meanwhile != nil {
+		a.meanwhile = nil
+		meanwhile()
+	}
+	return err
+}
+
+// A denial on its way while units are given back does not hold up the caller that waits for it.
+func TestADenialFromBeforeUnitsCameBackHoldsUpNobody(t *testing.T) {
+	redistest.InBubble(t, func(t *testing.T, bubble *redistest.Bubble) {
+		l := newLimiterOn(t, bubble.Client(t), redistest.Prefix())
+		r := newRule(t, l, "r", limit.PerHour(10), Use(limit.SlidingLog()))
+		used := mustAllow(t, r, "k", 10)
+		l.shard.Decider = &answeredEarlier{l.shard.Decider, func() { mustRefund(t, r, "k", &used, 10) }}
+		began := time.Now()
+		if d, err := r.Wait(t.Context(), "k", 1); err != nil || time.Since(began) > time.Minute {
+			t.Errorf("%+v, %v after %v", d, err, time.Since(began))
+		}
+	})
+}
+
+// If the caller in front leaves, a caller behind it that wants less does not wait for the units of the other.
+func TestWhoLeavesHoldsUpNobody(t *testing.T) {
+	redistest.InBubble(t, func(t *testing.T, bubble *redistest.Bubble) {
+		l := newLimiterOn(t, bubble.Client(t), redistest.Prefix())
+		r := newRule(t, l, "r", limit.PerHour(10), Use(limit.SlidingLog()))
+		mustAllow(t, r, "k", 5)
+		ctx, leave := context.WithCancel(t.Context())
+		var all sync.WaitGroup
+		all.Go(func() { _, _ = r.Wait(ctx, "k", 10) })
+		synctest.Wait()
+		began := time.Now()
+		all.Go(func() {
+			if d, err := r.Wait(t.Context(), "k", 1); err != nil || time.Since(began) > time.Minute {
+				t.Errorf("%+v, %v after %v", d, err, time.Since(began))
+			}
+		})
+		synctest.Wait()
+		leave()
+		all.Wait()
+	})
+}
+
 // waitTogether makes callers wait for a key whose units are used up, and returns a function that asks for all of them
 // again. They leave at the end of the test.
 func waitTogether(t *testing.T, r *Rule, callers int, cost int64) (askAgain func()) {
