@@ -192,7 +192,7 @@ func Parse(s string) (Limit, error) {
 		return Limit{}, fmt.Errorf("%w: burst %q in %q, but a concurrency limit has no burst", ErrInvalidLimit, burstText, s)
 	case unit == concurrentWindow:
 		l = Concurrent(quota)
-	case err != nil && (unit == "week" || unit == "month"):
+	case unit == "week" || unit == "month":
 		return Limit{}, fmt.Errorf("%w: window %q in %q is a calendar window and needs a time zone: write it like %s@UTC or %s@Europe/Berlin", ErrInvalidLimit, windowText, s, unit, unit)
 	case err != nil:
 		return Limit{}, fmt.Errorf("%w: window %q in %q is not a duration like 10s, 1m or 24h", ErrInvalidLimit, windowText, s)

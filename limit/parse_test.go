@@ -54,7 +54,7 @@ func TestParseErrors(t *testing.T) {
 		"9223372036854775808/1m": `quota "9223372036854775808"`,
 		"0/1m":                   "quota is 0,",
 		"-3/1m":                  "quota is -3,",
-		"10/":                    `window "" in "10/"`,
+		"10/":                    `window "" in "10/" is not a duration`,
 		"10/1":                   `window "1"`,
 		"10/week":                `window "week" in "10/week" is a calendar window and needs a time zone: write it like week@UTC`,
 		"10/month":               `write it like month@UTC`,
