@@ -1,10 +1,12 @@
 package httplimit
 
 import (
+	"compress/gzip"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"maps"
 	"net/http"
@@ -491,3 +493,34 @@ func TestDenialsAfterAnOutageAreNoOutage(t *testing.T) {
 		}
 	}
 }
+
+// An outer middleware may compress what a middleware answers, as it does with the answers of handlers.
+func TestDenialsCanBeCompressed(t *testing.T) {
+	l := newLimiter(t)
+	limited := newMiddleware(t, l, Limit(newRule(t, l, strings.Repeat("api", 20), limit.PerHour(1)), Everyone))(done)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Encoding", "gzip")
+		body := gzip.NewWriter(w)
+		defer body.Close()
+		limited.ServeHTTP(compressed{w, body}, r)
+	}))
+	defer server.Close()
+	for _, want := range []int{http.StatusOK, http.StatusTooManyRequests} {
+		response, err := http.Get(server.URL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(response.Body)
+		_ = response.Body.Close()
+		if response.StatusCode != want || err != nil || (want != http.StatusOK) != strings.Contains(string(body), `"Quota Exceeded"`) {
+			t.Errorf("status %d, want %d; error %v, body %q", response.StatusCode, want, err, body)
+		}
+	}
+}
+
+type compressed struct {
+	http.ResponseWriter
+	body io.Writer
+}
+
+func (c compressed) Write(p []byte) (int, error) { return c.body.Write(p) }

@@ -3,7 +3,6 @@ package httplimit
 import (
 	"encoding/json"
 	"net/http"
-	"strconv"
 )
 
 // The draft's problem types (sections 5.1 and 5.2), which it asks IANA to register.
@@ -48,9 +47,7 @@ func sendError(w http.ResponseWriter, status int) {
 }
 
 func send(w http.ResponseWriter, status int, body []byte) {
-	h := w.Header()
-	h["Content-Type"] = []string{ProblemType}
-	h["Content-Length"] = []string{strconv.Itoa(len(body))}
+	w.Header()["Content-Type"] = []string{ProblemType} // no Content-Length: an outer middleware may compress the body
 	w.WriteHeader(status)
 	_, _ = w.Write(body) // fails only if the client has gone
 }
