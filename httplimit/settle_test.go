@@ -1,11 +1,13 @@
 package httplimit
 
 import (
+	"bufio"
 	"context"
 	"errors"
 	"io"
 	"log"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -50,9 +52,10 @@ func TestSettleChargesWhatAResponseTook(t *testing.T) {
 		"bytes": {
 			func(w http.ResponseWriter, _ *http.Request) {
 				_, _ = io.WriteString(w, "seven!!")
+				_, _ = w.Write([]byte("three"))
 				_, _ = io.Copy(w, struct{ io.Reader }{strings.NewReader("five!")})
 			},
-			func(_ *http.Request, r Response) int64 { return r.Bytes }, 12,
+			func(_ *http.Request, r Response) int64 { return r.Bytes }, 17,
 		},
 		"status": {
 			func(w http.ResponseWriter, _ *http.Request) {
@@ -102,6 +105,13 @@ func TestSettleChargesWhatAResponseTook(t *testing.T) {
 		"status of a panic in a body": {
 			func(w http.ResponseWriter, _ *http.Request) {
 				_, _ = io.WriteString(w, "half")
+				panic(http.ErrAbortHandler)
+			},
+			func(_ *http.Request, r Response) int64 { return int64(r.Status) - 180 }, 20,
+		},
+		"status of a panic after a write": {
+			func(w http.ResponseWriter, _ *http.Request) {
+				_, _ = w.Write([]byte("half"))
 				panic(http.ErrAbortHandler)
 			},
 			func(_ *http.Request, r Response) int64 { return int64(r.Status) - 180 }, 20,
@@ -343,6 +353,30 @@ func TestSettleIsToldWhatIsSent(t *testing.T) {
 	if w.WriteHeader(101); w.response(false).Status != 101 {
 		t.Errorf("another protocol: status %d", w.response(false).Status)
 	}
+	w = &recorder{ResponseWriter: hijackable{httptest.NewRecorder()}} // as a proxy answers CONNECT
+	w.WriteHeader(200)
+	if _, _, err := w.Hijack(); err != nil || w.response(false).Status != 200 {
+		t.Errorf("taken over after a status: %v, status %d", err, w.response(false).Status)
+	}
+}
+
+// hijackable is the response writer of a connection that can be taken over.
+type hijackable struct{ http.ResponseWriter }
+
+func (hijackable) Hijack() (net.Conn, *bufio.ReadWriter, error) { return nil, nil, nil }
+
+// A function of Settle is told about the response also if limits without Settle follow.
+func TestSettleBesideAnotherLimit(t *testing.T) {
+	l := newLimiter(t)
+	settled, plain := newRule(t, l, "settled", limit.PerHour(100)), newRule(t, l, "plain", limit.PerHour(100))
+	h := newMiddleware(t, l,
+		Limit(settled, Everyone, Settle(func(_ *http.Request, r Response) int64 { return r.Bytes })),
+		Limit(plain, Everyone),
+	)(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "seven!!") }))
+	get(h)
+	if settled, plain := used(t, settled, "all"), used(t, plain, "all"); settled != 7 || plain != 1 {
+		t.Errorf("%d and %d units are charged, want 7 and 1", settled, plain)
+	}
 }
 
 // A handler that writes text allocates nothing for the recorder, as without it.
@@ -394,9 +428,14 @@ func TestSettleThatFails(t *testing.T) {
 	h := newMiddleware(t, l, Logger(slog.New(slog.NewTextHandler(&logged, nil))), Limit(newRule(t, l, "api", limit.PerHour(10)), Everyone, HandlerCost()))(
 		http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 			SetCost(r.Context(), 0)
-			_ = l.Close()
+			if r.URL.Path == "/close" {
+				_ = l.Close()
+			}
 		}))
-	if w := get(h); w.Code != 200 || !strings.Contains(logged.String(), "a charge could not be corrected") || !strings.Contains(logged.String(), "rule=api") {
+	if w := get(h); w.Code != 200 || logged.String() != "" {
+		t.Errorf("%d, logged %s about a charge that was corrected", w.Code, logged.String())
+	}
+	if w := get(h, func(r *http.Request) { r.URL.Path = "/close" }); w.Code != 200 || !strings.Contains(logged.String(), "a charge could not be corrected") || !strings.Contains(logged.String(), "rule=api") {
 		t.Errorf("%d, logged %s", w.Code, logged.String())
 	}
 }
