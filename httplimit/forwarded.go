@@ -34,32 +34,32 @@ func escaped(s string, i int) bool {
 }
 
 // forwardedFor returns the value of the parameter "for" of one element of a Forwarded header (RFC 7239,
-// section 4). ok is false if the element has no such parameter, has more than one, or is malformed
-// anywhere.
-func forwardedFor(element string) (node string, ok bool) {
+// section 4). It returns "", which is no address, if the element has no such parameter, has more than one, or is
+// malformed anywhere.
+func forwardedFor(element string) (node string) {
 	found := false
 	for rest := element; ; {
 		rest = strings.TrimLeft(rest, " \t;") // pairs may be empty
 		if rest == "" {
-			return node, found
+			return node
 		}
 		name, after, _ := strings.Cut(rest, "=")
 		if !isToken(name) {
-			return "", false
+			return ""
 		}
 		value, after, ok := cutValue(after)
 		if !ok {
-			return "", false
+			return ""
 		}
 		if strings.EqualFold(name, "for") {
 			if found {
-				return "", false
+				return ""
 			}
 			node, found = value, true
 		}
 		rest = strings.TrimLeft(after, " \t")
 		if rest != "" && rest[0] != ';' {
-			return "", false
+			return ""
 		}
 	}
 }

@@ -72,11 +72,7 @@ func (h *holds) left(u upstream) time.Duration {
 	hash := maphash.Comparable(h.seed, u)
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	left := time.Until(h.until[hash]) // far below 0 if there is no hold
-	if left <= 0 {
-		delete(h.until, hash)
-	}
-	return max(0, left)
+	return max(0, time.Until(h.until[hash])) // far below 0 if there is no hold
 }
 
 // retryAfter reads the header field Retry-After: a number of seconds, or a date (RFC 9110, section

@@ -119,9 +119,7 @@ func (p *Proxies) lastHop(line string) (hop netip.Addr, rest string, more, ok bo
 	var element string
 	if p.rfc7239 {
 		rest, element, more = cutLastElement(line)
-		if element, ok = forwardedFor(element); !ok {
-			return netip.Addr{}, "", false, false
-		}
+		element = forwardedFor(element)
 	} else if i := strings.LastIndexByte(line, ','); i >= 0 {
 		rest, element, more = line[:i], line[i+1:], true
 	} else {

@@ -74,7 +74,7 @@ func (w *recorder) ReadFrom(source io.Reader) (n int64, err error) {
 		if !returned {
 			n = before - limited.N
 		}
-		if w.bytes += n; n > 0 || limited.N < before {
+		if w.bytes += n; limited.N < before {
 			w.sendsHeader()
 		}
 	}()

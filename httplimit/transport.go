@@ -118,7 +118,7 @@ func NewTransport(base http.RoundTripper, rule *tiered.Rule, options ...Transpor
 // shortest form. Host is the default key of a [Transport].
 func Host(r *http.Request) string {
 	host := strings.TrimSuffix(strings.ToLower(r.URL.Hostname()), ".")
-	if address, err := netip.ParseAddr(host); err == nil && address.Is6() {
+	if address, _ := netip.ParseAddr(host); address.Is6() {
 		host = "[" + address.String() + "]"
 	}
 	port := strings.TrimLeft(r.URL.Port(), "0") // net.Dial reads 0443 as 443

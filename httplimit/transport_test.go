@@ -483,6 +483,7 @@ func TestWhichHoldsAreForgotten(t *testing.T) {
 			h.hold(upstream{"a", fmt.Sprint(i)}, time.Duration(i/2*2+2)*time.Second)
 		}
 		h.hold(upstream{"a", "5"}, time.Minute) // needs no room, because it has a place already
+		h.hold(upstream{"b", "k"}, 0)           // is over at once
 		for i := range maxHolds {
 			if !held(i) {
 				t.Fatalf("hold %d of %d is forgotten", i, maxHolds)
