@@ -22,6 +22,8 @@ func FuzzRead(f *testing.F) {
 		}
 		f.Add(text)
 	}
+	f.Add([]byte("rules: {api: {limit: 10/1m}}\r"))
+	f.Add([]byte("rules: {api: {limit: 10/1m}}\n---\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		file, err := read("f", text)
 		if err == nil {

@@ -48,8 +48,8 @@ func TestHoldLife(t *testing.T) {
 // Holds from before a reload are settled under the limits of the new file, also those of plans and single keys. So they
 // do not convert the key's state back to an algorithm that is no longer in use, after which free units would count as used.
 func TestHoldsThroughAReload(t *testing.T) {
-	const file = "rules: {tokens: {limit: %[1]d/1m, plans: {gold: %[1]d/1m, past: 50000/1m, early: 50000/1m}, " +
-		"keys: {own: %[1]d/1m, joins: 50000/1m, leaves: 50000/1m, renamed: early}}}\nkeys: {k: gold, ends: past}"
+	const file = "rules: {tokens: {limit: %[1]d/1m, plans: {gold: %[1]d/1m, past: 50000/1m, early: 50000/1m, kept: %[1]d/1m, small: 50000/1m}, " +
+		"keys: {own: %[1]d/1m, joins: 50000/1m, leaves: 50000/1m, renamed: early, moves: kept}}}\nkeys: {k: gold, ends: past}"
 	f := newRulesFile(t, fmt.Sprintf(file, 100_000))
 	rules := f.load(newLimiter(t))
 	tokens := rule(t, rules, "tokens")
@@ -67,7 +67,12 @@ func TestHoldsThroughAReload(t *testing.T) {
 		t.Fatalf("%+v, %v", d, err)
 	}
 	keys, holds["on a plan"] = append(keys, "on a plan"), byPlan
-	f.write(strings.NewReplacer("joins: 50000/1m", "joins: gold", ", leaves: 50000/1m", "", ", past: 50000/1m", "", ", ends: past", "", ", early: 50000/1m", ", late: 200000/1m",
+	kept, d, err := tokens.Plan("kept").Hold(context.Background(), "on a plan that a key leaves", 500, time.Minute)
+	if err != nil || kept == nil {
+		t.Fatalf("%+v, %v", d, err)
+	}
+	keys, holds["on a plan that a key leaves"] = append(keys, "on a plan that a key leaves"), kept
+	f.write(strings.NewReplacer("moves: kept", "moves: small", "joins: 50000/1m", "joins: gold", ", leaves: 50000/1m", "", ", past: 50000/1m", "", ", ends: past", "", ", early: 50000/1m", ", late: 200000/1m",
 		"renamed: early", "renamed: late").Replace(fmt.Sprintf(file, 200_000)))
 	must(t, rules.Reload())
 	for _, key := range keys {

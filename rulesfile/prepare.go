@@ -1,7 +1,6 @@
 package rulesfile
 
 import (
-	"errors"
 	"maps"
 	"slices"
 
@@ -18,9 +17,7 @@ func (r *Rules) prepare(s *spec, f *file, p *problems) (*terms, error) {
 	}
 	rule, err := r.limiter.PrepareRule(s.name, s.limit.value, options...)
 	if err != nil {
-		if !errors.Is(err, limit.ErrClosed) {
-			p.add(r.culprit(s), err)
-		}
+		p.add(r.culprit(s), err)
 		return nil, err
 	}
 	t := &terms{rule: rule, plans: make(map[string]*tiered.Rule), keys: make(map[string]*tiered.Rule)}

@@ -179,7 +179,7 @@ func (r *Rules) putInForce(seen sighting) (int, error) {
 		return 0, err
 	}
 	for name, t := range next {
-		if before := (*r.inForce.Load())[name]; before != nil && sameCalls(before.rule.Limit(), t.rule.Limit()) {
+		if before := (*r.inForce.Load())[name]; before != nil {
 			t.takeOver(before)
 		}
 	}
@@ -187,8 +187,8 @@ func (r *Rules) putInForce(seen sighting) (int, error) {
 	return len(rules), nil
 }
 
-// takeOver has the rules that now apply to plans and keys take over from those that applied to them before. There is no
-// error, because they are of one name and kind.
+// takeOver has the rules that now apply to plans and keys take over from those that applied to them before. The only
+// error would be that they are of another kind, and then there is nothing to take over.
 func (t *terms) takeOver(before *terms) {
 	stays := make(map[*tiered.Rule]bool) // rules of plans that other keys are still on
 	for plan, old := range before.plans {

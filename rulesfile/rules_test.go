@@ -93,10 +93,15 @@ func TestUsedRulesStay(t *testing.T) {
 	f := newRulesFile(t, "rules: {used: {limit: 10/1h}, unused: {limit: 10/1h}}")
 	rules := f.load(newLimiter(t))
 	used := rule(t, rules, "used")
+	_ = rule(t, rules, "used") // is named only once below
 	f.write("\nrules: {unused: {limit: 20/1h}}")
 	want := f.path + `:2:1: rule "used" is missing, but the program uses it; to stop enforcing it, keep it with dry_run: true`
 	if err := rules.Reload(); err == nil || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
+	}
+	f.write("rules: {used: {limit: 10/1h, remember: -1s}, unused: {limit: 10/1h}}") // it is not missing
+	if err := rules.Reload(); err == nil || strings.Contains(err.Error(), "missing") {
+		t.Errorf("the error of a rule that is invalid: %v", err)
 	}
 	if got := rule(t, rules, "unused").For("k").Limit(); got != limit.PerHour(10) {
 		t.Errorf("a part of the file is in force: %v", got)

@@ -127,11 +127,10 @@ func (at place) within(text []byte) place {
 }
 
 // inUTF8 drops the byte order mark that some editors write before UTF-8. ok is false if the text is in
-// UTF-16 or UTF-32, which has another mark or a zero byte in its first character.
+// UTF-16 or UTF-32, where the first character of a rules file, which is one of ASCII, has a zero byte.
 func inUTF8(text []byte) (_ []byte, ok bool) {
 	const mark = "\uFEFF"
-	begin := text[:min(4, len(text))]
-	if bytes.HasPrefix(begin, []byte("\xff\xfe")) || bytes.HasPrefix(begin, []byte("\xfe\xff")) || bytes.IndexByte(begin, 0) >= 0 {
+	if bytes.IndexByte(text[:min(4, len(text))], 0) >= 0 {
 		return nil, false
 	}
 	return bytes.TrimPrefix(text, []byte(mark)), true
