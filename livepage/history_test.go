@@ -1,6 +1,8 @@
 package livepage
 
 import (
+	"net/http"
+	"net/url"
 	"regexp"
 	"strings"
 	"testing"
@@ -92,7 +94,7 @@ func TestThePageSaysSinceWhenAndWhy(t *testing.T) {
 	}
 	defer l.Close()
 	r := l.MustRule("search", limit.PerHour(100))
-	p, page := mounted(t, l)
+	p, page := mounted(t, l, AllowReset())
 	allow(t, r, "alice", 1)
 	_, body := get(t, page)
 	contains(t, body, server.Addr(), "healthy", "Since", "Trips to Redis, p99", "at most ", "Waiting to be charged</dt><dd>nothing")
@@ -106,6 +108,10 @@ func TestThePageSaysSinceWhenAndWhy(t *testing.T) {
 	contains(t, body, `<td class="text">outage</td>`, "connection refused", "of 1 key")
 	if since := regexp.MustCompile(`<td class="text">\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC`).FindStringSubmatch(body); since == nil {
 		t.Errorf("since when is not said:\n%s", body)
+	}
+	reset := url.Values{"rule": {"search"}, "key": {"alice"}, "do": {"reset"}}
+	if status, body := post(t, page, reset); status == http.StatusOK || strings.Contains(body, "as if never used") {
+		t.Errorf("a key was reset without Redis: %d", status)
 	}
 	p.Close()
 	before := inspect.Of(l).Snapshot().At
