@@ -12,6 +12,7 @@ import (
 
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/metric"
 	"go.opentelemetry.io/otel/metric/noop"
 	sdk "go.opentelemetry.io/otel/sdk/metric"
 	"go.opentelemetry.io/otel/sdk/metric/metricdata"
@@ -204,6 +205,51 @@ func TestMistakes(t *testing.T) {
 	if _, err := otellimit.Register(newLimiter(t), otellimit.MeterProvider(nil)); !errors.Is(err, limit.ErrInvalidOption) {
 		t.Errorf("no provider: %v", err)
 	}
+}
+
+// A provider that cannot make an instrument makes Register fail. Otherwise a metric would be missing unnoticed.
+func TestProvidersThatFail(t *testing.T) {
+	l := newLimiter(t)
+	for name, says := range map[string]string{
+		"tierlimit_decisions_total":           "tierlimit_decisions_total",
+		"tierlimit_fleet_size":                "tierlimit_fleet_size",
+		"tierlimit_redis_trip_seconds_bucket": "tierlimit_redis_trip_seconds",
+	} {
+		if _, err := otellimit.Register(l, otellimit.MeterProvider(provider{meter: failing{name: name}})); !errors.Is(err, errFails) || !strings.Contains(err.Error(), says) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+var errFails = errors.New("this instrument cannot be made")
+
+// provider is the provider of one meter.
+type provider struct {
+	noop.MeterProvider
+	meter metric.Meter
+}
+
+func (p provider) Meter(string, ...metric.MeterOption) metric.Meter { return p.meter }
+
+// failing is a meter that cannot make the instrument of a name.
+type failing struct {
+	noop.Meter
+	name string
+}
+
+func (f failing) Float64ObservableCounter(name string, _ ...metric.Float64ObservableCounterOption) (metric.Float64ObservableCounter, error) {
+	return noop.Float64ObservableCounter{}, f.unless(name)
+}
+
+func (f failing) Float64ObservableGauge(name string, _ ...metric.Float64ObservableGaugeOption) (metric.Float64ObservableGauge, error) {
+	return noop.Float64ObservableGauge{}, f.unless(name)
+}
+
+func (f failing) unless(name string) error {
+	if name == f.name {
+		return errFails
+	}
+	return nil
 }
 
 // values returns a metric's values by its labels.
