@@ -148,7 +148,7 @@ func (p *problems) limit(d *descriptor, path string) *Limit {
 // unitsOf returns a window as answers can show it, in seconds. A window that is not a multiple of a second cannot be
 // shown.
 func unitsOf(window time.Duration) (ratelimitv3.RateLimitResponse_RateLimit_Unit, *wrapperspb.UInt32Value) {
-	if window < time.Second || window%time.Second != 0 {
+	if window%time.Second != 0 {
 		return ratelimitv3.RateLimitResponse_RateLimit_UNKNOWN, nil
 	}
 	return ratelimitv3.RateLimitResponse_RateLimit_SECOND, wrapperspb.UInt32(uint32(window / time.Second))

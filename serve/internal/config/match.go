@@ -26,7 +26,7 @@ func (c *Config) HasDomain(domain string) bool { return c.domains[domain] != nil
 // level of the last entry.
 func (c *Config) Match(domain string, entries []*commonv3.RateLimitDescriptor_Entry) (m Match) {
 	at := c.domains[domain]
-	if at == nil || len(entries) == 0 {
+	if at == nil {
 		return m
 	}
 	var joined [128]byte
@@ -56,9 +56,6 @@ func (c *Config) Match(domain string, entries []*commonv3.RateLimitDescriptor_En
 			telling = true // as in envoyproxy/ratelimit, the name lacks the "_" at which key_value ends
 		}
 		at = next
-		if i < len(entries)-1 && len(at.children) == 0 {
-			return Match{}
-		}
 	}
 	if at.limit == nil {
 		return Match{}

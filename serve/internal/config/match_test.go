@@ -11,6 +11,8 @@ import (
 
 	commonv3 "github.com/envoyproxy/go-control-plane/envoy/extensions/common/ratelimit/v3"
 	ratelimitv3 "github.com/envoyproxy/go-control-plane/envoy/service/ratelimit/v3"
+
+	"github.com/tierlimit/tierlimit/plan"
 )
 
 func load(t testing.TB, text string) *Config {
@@ -136,13 +138,14 @@ descriptors:
   - {key: k, value: "x*y", rate_limit: {unit: hour, requests_per_unit: 4}}
   - {key: k, value: "p*q*r", rate_limit: {unit: hour, requests_per_unit: 5}}
   - {key: k, value: "abc", rate_limit: {unit: hour, requests_per_unit: 6}}
+  - {key: k, value: "s*t*u*v", rate_limit: {unit: hour, requests_per_unit: 9}}
   - {key: only, value: "v*", rate_limit: {unit: hour, requests_per_unit: 7}}
   - {key: "pre*", rate_limit: {unit: hour, requests_per_unit: 8}}
 `)
 	for asked, want := range map[string]uint32{
 		"k=z": 1, "k=": 1, "k=a": 2, "k=ab": 2, "k=abd": 2, "k=abc": 6,
 		"k=xy": 4, "k=x-y": 4, "k=x": 1, "k=y": 1, "k=xyz": 1,
-		"k=pqr": 5, "k=p1q2r": 5, "k=pr": 1, "k=prq": 1, "k=qpr": 1, "k=pqqr": 5,
+		"k=pqr": 5, "k=p1q2r": 5, "k=pr": 1, "k=prq": 1, "k=qpr": 1, "k=pqqr": 5, "k=s1t2u3v": 9, "k=sutv": 1,
 		"only=v1": 7, "only=w": 0, "prefix=1": 8,
 	} {
 		m := c.Match("d", entries(asked))
@@ -191,7 +194,13 @@ descriptors:
         value: "read*"
         value_to_metric: true
         descriptors: [{key: user, detailed_metric: true, rate_limit: {unit: hour, requests_per_unit: 1}}]
+      - key: zone
+        value: "z*"
+        value_to_metric: true
+        share_threshold: true
+        rate_limit: {unit: hour, requests_per_unit: 1}
   - {key: detail, detailed_metric: true, rate_limit: {unit: hour, requests_per_unit: 1}}
+  - {key: loud, value: "w*", value_to_metric: true, rate_limit: {unit: hour, requests_per_unit: 1}}
   - {key: quiet, value: "w*", rate_limit: {unit: hour, requests_per_unit: 1}}
   - {key: "any*", value: v, rate_limit: {unit: hour, requests_per_unit: 1}}
   - {key: "every*", share_threshold: true, rate_limit: {unit: hour, requests_per_unit: 1}}
@@ -207,7 +216,9 @@ descriptors:
 		"route=r1,method=GET,user=u":    {"d.route_r1.method_GET.user", ""},
 		"route=r1,method=POST,user=u":   {"d.route_r1.method_P*.user", ""},
 		"route=r1,verb=read-all,user=u": {"d.route_r1.verb_read-all.user_u", ""},
+		"route=r1,zone=z1":              {"d.route_r1.zone_z*", "|z*"},
 		"detail=x":                      {"d.detail_x", ""},
+		"loud=w1":                       {"d.loud_w1", ""},
 		"quiet=w1":                      {"d.quiet_w*", ""},
 		// As in envoyproxy/ratelimit, if the key contains a *.
 		"anything=v": {"d.anything_any*_v", ""},
@@ -279,8 +290,11 @@ descriptors:
 			t.Errorf("%s: %s, want %s", key, got, want)
 		}
 	}
-	if n := of("need").Terms.Need; !n.Stated() || n.Bytes != 500 {
+	if n := of("need").Terms.Need; n != (plan.Need{Above: plan.AtMost(0.1), Late: plan.AtMost(0.05), Bytes: 500}) {
 		t.Errorf("%+v", n)
+	}
+	if units := of("plain").Current.GetUnitMultiplier(); units != nil {
+		t.Errorf("answers show %v units, although the configuration states no number", units)
 	}
 	if WindowOf(ratelimitv3.RateLimitResponse_RateLimit_YEAR, 1<<32-1) <= 0 || WindowOf(0, 3) != 0 {
 		t.Error("windows of the longest and of no unit")
@@ -315,6 +329,7 @@ descriptors:
     value: 12
     rate_limit: {<<: *limit, requests_per_unit: 0x10}
   - {key: m, quota_mode: true, key: n}
+  - {key: bare, shadow_mode: true}
   - {key: empty, rate_limit: , descriptors: , metadata: }
   - {key: version, value: 2022-11-28, rate_limit: {<<: *limit, requests_per_unit: 3}}
 ---
@@ -327,11 +342,12 @@ domain: e
 	}
 	got := strings.Join(c.Warnings, "\n")
 	for _, want := range []string{
-		`f.yaml:17:1: a second document begins here; only the first one is read`,
+		`f.yaml:18:1: a second document begins here; only the first one is read`,
 		`f.yaml:3:1: field "unit" has no effect in the file`,
 		`f.yaml:8:58: field "shadow_mode" has no effect in rate_limit`,
 		`f.yaml:14:32: field "key" is set twice; the last one counts`,
 		`f.yaml:14:5: shadow_mode and quota_mode have no effect on "d.n", which has no rate_limit`,
+		`f.yaml:15:5: shadow_mode and quota_mode have no effect on "d.bare", which has no rate_limit`,
 	} {
 		if !strings.Contains(got, want) {
 			t.Errorf("no warning %s in\n%s", want, got)

@@ -17,16 +17,12 @@ func (p *problems) metadata(n *yaml.Node) *structpb.Struct {
 		p.addf(n, "metadata is %s, must be a mapping (NAME: VALUE)", kindOf(n))
 		return nil
 	}
-	value := p.anything(n, func(name *yaml.Node) string {
+	return p.anything(n, func(name *yaml.Node) string {
 		if isNull(name) {
 			return "" // as in envoyproxy/ratelimit
 		}
 		return name.Value
-	})
-	if value == nil || len(value.GetStructValue().GetFields()) == 0 {
-		return nil
-	}
-	return value.GetStructValue()
+	}).GetStructValue()
 }
 
 // innerName returns the name of a field inside a structure of metadata. As in envoyproxy/ratelimit, a name that YAML 1.1

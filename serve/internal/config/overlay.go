@@ -92,7 +92,7 @@ func (o *Overlay) merge(l *rateLimit, path string) {
 		if !e.matches(path) {
 			continue
 		}
-		l.terms, l.burst, l.multiplier, l.overlay = e.says.terms, e.says.burst, e.says.multiplier, e.at
+		l.terms, l.multiplier, l.overlay = e.says.terms, e.says.multiplier, e.at
 		if e.says.windowAt != nil { // in place of the unit
 			l.window, l.windowAt, l.unit, l.unitAt = e.says.window, l.at, "", nil
 		}

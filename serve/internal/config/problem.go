@@ -83,9 +83,6 @@ func (p *problems) warnf(n *yaml.Node, format string, args ...any) {
 
 // err returns all problems that were found as one error, or nil if there are none.
 func (p *problems) err() error {
-	if len(p.found) == 0 {
-		return nil
-	}
 	all := p.found
 	if p.left > 0 {
 		all = append(all, fmt.Errorf("%w: %d more mistakes are not shown", ErrInvalid, p.left))

@@ -44,7 +44,6 @@ type rateLimit struct {
 	multiplier      uint32
 	window          time.Duration
 	windowAt        *yaml.Node // nil: none
-	burst           uint32
 	terms           Terms
 	own             *yaml.Node // the first field that envoyproxy/ratelimit does not have; nil: none
 	overlay         Place      // the overlay entry that was merged into it; zero: none
@@ -124,7 +123,7 @@ func (p *problems) fields(n *yaml.Node, what, names string, read func(name strin
 		}
 	}
 	for name := range strings.SplitSeq(names, " ") {
-		if value, ok := p.fieldOf(n, name); ok && seen[name] != nil {
+		if value, ok := p.fieldOf(n, name); ok {
 			read(name, value)
 		}
 	}
@@ -177,10 +176,6 @@ func (p *problems) root(text []byte) *root {
 func (p *problems) descriptors(n *yaml.Node) []descriptor {
 	var all []descriptor
 	for _, element := range p.list(n, "descriptors") {
-		if element.Kind != yaml.MappingNode {
-			p.addf(element, "a descriptor is %s, must be a mapping (NAME: VALUE)", kindOf(element))
-			continue
-		}
 		all = append(all, p.descriptor(element))
 	}
 	return all
@@ -214,7 +209,7 @@ func (p *problems) descriptor(n *yaml.Node) descriptor {
 			d.metadata = p.metadata(value)
 		}
 	})
-	if d.key == "" {
+	if n.Kind == yaml.MappingNode && d.key == "" {
 		p.addf(n, "a descriptor has no key")
 	}
 	return d
@@ -256,7 +251,7 @@ func (p *problems) rateLimit(n *yaml.Node) *rateLimit {
 // ownFieldsTogether checks combinations of the fields that only this service has.
 func (p *problems) ownFieldsTogether(l *rateLimit, what string) {
 	n := l.at
-	if l.burst > 0 && (l.terms.Algorithm.IsAutomatic() || !l.terms.Algorithm.Same(limit.GCRA())) {
+	if l.terms.Burst > 0 && !l.terms.Algorithm.Same(limit.GCRA()) {
 		p.addf(n, "burst is set, but only the algorithm gcra has a burst")
 	}
 	if l.terms.Lease > 0 && !l.terms.Counted {
@@ -284,10 +279,9 @@ func (p *problems) ownField(l *rateLimit, name string, value *yaml.Node) {
 			p.addf(value, "lease is %s, must be a percentage of the limit, 1 to 50", shown(value))
 		}
 	case "burst":
-		if l.burst = p.number(value, name); l.burst == 0 {
+		if l.terms.Burst = int64(p.number(value, name)); l.terms.Burst == 0 {
 			p.addf(value, "burst is %s, must be at least 1", shown(value))
 		}
-		l.terms.Burst = int64(l.burst)
 	case "unit_multiplier":
 		if l.multiplier = p.number(value, name); l.multiplier == 0 {
 			p.addf(value, "unit_multiplier is %s, must be at least 1", shown(value))
