@@ -98,9 +98,22 @@ func TestAllOrNone(t *testing.T) {
 			expect(t, client, asking("d warn=a log=c"), "OK: OK 0, OK 2")
 			expect(t, client, asking("d warn=a log=c"), "OK: OK 0, OK 1")
 			expect(t, client, asking("d quota=a log=c"), "OK: OK 0, OK 0")
+			// A quota that counts only what is allowed denies a request, too.
+			expect(t, client, asking("d quota=a odd=q"), "OVER: OVER 0, OK 3")
 			// The same count twice in a request is charged one after the other.
 			expect(t, client, asking("d log=d log=d"), "OK: OK 2, OK 1")
 		})
+	}
+}
+
+// Where all limits are in shadow mode, or are quotas, none holds others back.
+func TestModesOfAllHoldNothingBack(t *testing.T) {
+	for _, mode := range []string{"SHADOW_MODE=true", "QUOTA_MODE=true"} {
+		client := start(t, sliding, mode).client(t)
+		expect(t, client, asking("d gcra=a"), "OK: OK 1")
+		expect(t, client, asking("d gcra=a"), "OK: OK 0")
+		expect(t, client, asking("d gcra=a odd=a"), "OK: OVER 0, OK 2")
+		expect(t, client, asking("d odd=a"), "OK: OK 1")
 	}
 }
 

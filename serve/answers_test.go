@@ -150,6 +150,12 @@ func TestNegativeHits(t *testing.T) {
 		expect(t, client, back(key, 1), "OK: OK 5")
 		expect(t, client, asking("shop "+key), "OK: OK 4")
 	}
+	several := asking("shop user=b log=b many=b")
+	expect(t, client, several, "OK: OK 4, OK 4, OK 99")
+	for _, d := range several.Descriptors {
+		d.IsNegativeHits = true
+	}
+	expect(t, client, several, "OK: OK 5, OK 5, OK 100")
 	expect(t, client, asking("shop gcra=a"), "OK: OK 4")
 	expect(t, client, back("gcra=a", 1), "OK: OK 4") // nothing tells which charge the hits belong to
 }
@@ -260,12 +266,16 @@ func TestModes(t *testing.T) {
 		t.Errorf("%d domains not found", n)
 	}
 
-	shadow := start(t, shop, "SHADOW_MODE=true").client(t)
-	expect(t, shadow, asking("shop zero=a"), "OK: OVER 0")
+	shadow := start(t, shop, "SHADOW_MODE=true")
+	expect(t, shadow.client(t), asking("shop zero=a"), "OK: OVER 0")
+	if n := shadow.stats.GlobalShadowMode.Load(); n != 1 {
+		t.Errorf("the global shadow mode has allowed %d requests, want 1", n)
+	}
 	quota := start(t, shop, "QUOTA_MODE=true").client(t)
 	expect(t, quota, asking("shop zero=a user=a"), "OK: OVER 0, OK 4")
 	expect(t, quota, asking("shop zero=a nothing=a"), "OK: OVER 0, OK")
 	expect(t, quota, asking("shop zero=a"), "OVER: OVER 0")
+	expect(t, quota, asking("shop zero=a free=a"), "OVER: OVER 0, OK") // what is unlimited is no quota
 }
 
 // Different lists of keys and values never share a count, whatever text they contain. (envoyproxy/ratelimit joins
@@ -309,6 +319,12 @@ func TestHeaders(t *testing.T) {
 		if got := headers(words); !strings.HasPrefix(got, want) || want != "" && !strings.Contains(got, "RateLimit-Reset=") || want == "" && got != "" {
 			t.Errorf("%s: %q, want %q", words, got, want)
 		}
+	}
+	// If nothing is over its limit, and as much remains of two limits, the first one counts.
+	tie := asking("shop user=c shadow=d")
+	tie.HitsAddend = 5
+	if all := expect(t, client, tie, "OK: OK 0, OK 0").GetResponseHeadersToAdd(); len(all) != 3 || all[0].GetValue() != "5" {
+		t.Errorf("%v", all)
 	}
 }
 
@@ -394,6 +410,51 @@ func TestStatistics(t *testing.T) {
 	} {
 		if !strings.Contains(b.String(), want+"\n") {
 			t.Errorf("no %q in\n%s", want, b.String())
+		}
+	}
+}
+
+// Of limits that count only what is allowed, hits that are denied count as above the limit, and those that another limit
+// denies, or that are given back, count neither as above nor as within it. Under all limits in shadow mode, hits above
+// the limit count for that mode, too.
+func TestStatisticsOfEachKind(t *testing.T) {
+	server := start(t, shop+`
+  - {key: log, rate_limit: {unit: hour, requests_per_unit: 5, algorithm: sliding-log}}
+  - {key: warn, shadow_mode: true, rate_limit: {unit: hour, requests_per_unit: 1, algorithm: sliding-log}}
+`)
+	client := server.client(t)
+	for _, asked := range []struct {
+		words string
+		hits  uint32
+		want  string
+	}{
+		{"better=a", 6, "OK: OK 4"},
+		{"better=a", 6, "OVER: OVER 0"}, // two are within the limit, and near it
+		{"better=a", 1, "OVER: OVER 0"},
+		{"shadow=a", 3, "OK: OK 0"},
+		{"shadow=a", 3, "OK: OK 0"},
+		{"log=a", 3, "OK: OK 2"},
+		{"log=a", 3, "OVER: OVER 0"},
+		{"zero=a log=a", 1, "OVER: OVER 0, OK 2"},
+		{"warn=a", 2, "OK: OK 0"},
+	} {
+		request := asking("shop " + asked.words)
+		request.HitsAddend = asked.hits
+		expect(t, client, request, asked.want)
+	}
+	back := asking("shop log=a")
+	back.Descriptors[0].IsNegativeHits = true
+	expect(t, client, back, "OK: OK 3")
+	for name, want := range map[string][5]uint64{ // total, over, near, within, shadow
+		"better": {13, 3, 2, 6, 0},
+		"shadow": {6, 5, 1, 0, 5},
+		"log":    {8, 3, 0, 3, 0},
+		"warn":   {2, 2, 0, 0, 2},
+	} {
+		s := server.stats.Limit("shop." + name)
+		got := [5]uint64{s.TotalHits.Load(), s.OverLimit.Load(), s.NearLimit.Load(), s.WithinLimit.Load(), s.ShadowMode.Load()}
+		if got != want {
+			t.Errorf("%s: %v, want %v", name, got, want)
 		}
 	}
 }
