@@ -891,6 +891,7 @@ func TestSettings(t *testing.T) {
 		}
 	}
 	for _, bad := range [][2]string{
+		{"GRPC_SERVER_USE_TLS=true", "GRPC_SERVER_TLS_CERT=c"}, {"GRPC_SERVER_TLS_KEY=k", "GRPC_SERVER_USE_TLS=true"},
 		{"USE_PROMETHEUS=true", "PROMETHEUS_PATH=metrics"}, {"USE_PROMETHEUS=true", "PROMETHEUS_PATH=/{"}, {"LIMIT_RESPONSE_HEADERS_ENABLED=true", "LIMIT_RESET_HEADER=\xff"},
 	} {
 		name, _, _ := strings.Cut(bad[1], "=")
@@ -904,13 +905,16 @@ func TestSettings(t *testing.T) {
 	for settings, want := range map[string]string{
 		"GRPC_CLIENT_TLS_CACERT=ca": "GRPC_SERVER_USE_TLS",
 		"GRPC_CLIENT_TLS_SAN=envoy": "GRPC_SERVER_USE_TLS",
-		"GRPC_SERVER_USE_TLS=1 GRPC_SERVER_TLS_CERT=c GRPC_SERVER_TLS_KEY=k GRPC_CLIENT_TLS_SAN=envoy": "GRPC_CLIENT_TLS_CACERT",
-		"REDIS_URL=a:1 REDIS_TLS_CACERT=ca REDIS_TLS_SKIP_HOSTNAME_VERIFICATION=false":                 "(REDIS_TLS)",
-		"REDIS_URL=a:1 REDIS_TLS_SKIP_HOSTNAME_VERIFICATION=true":                                      "(REDIS_TLS)",
-		"REDIS_URL=a:1 REDIS_SENTINEL_AUTH=word":                                                       "(REDIS_TYPE)",
-		"REDIS_URL=a:1 REDIS_PERSECOND_URL=b:1":                                                        "(REDIS_PERSECOND)",
-		"CONFIG_GRPC_XDS_SERVER_URL=a:1":                                                               "(CONFIG_TYPE)",
-		"CONFIG_TYPE=GRPC_XDS_SOTW CONFIG_GRPC_XDS_SERVER_URL=a:1 CONFIG_GRPC_XDS_SERVER_TLS_CACERT=c": "(CONFIG_GRPC_XDS_SERVER_USE_TLS)",
+		"GRPC_SERVER_USE_TLS=1 GRPC_SERVER_TLS_CERT=c GRPC_SERVER_TLS_KEY=k GRPC_CLIENT_TLS_SAN=envoy":    "GRPC_CLIENT_TLS_CACERT",
+		"REDIS_URL=a:1 REDIS_TLS_CACERT=ca REDIS_TLS_SKIP_HOSTNAME_VERIFICATION=false":                    "(REDIS_TLS)",
+		"REDIS_URL=a:1 REDIS_TLS_SKIP_HOSTNAME_VERIFICATION=true":                                         "(REDIS_TLS)",
+		"REDIS_URL=rediss://a:1 REDIS_TLS_CLIENT_KEY=k":                                                   "REDIS_TLS_CLIENT_CERT is not set",
+		"CONFIG_TYPE=GRPC_XDS_SOTW CONFIG_GRPC_XDS_SERVER_USE_TLS=true CONFIG_GRPC_XDS_CLIENT_TLS_CERT=c": "CONFIG_GRPC_XDS_CLIENT_TLS_KEY is not set",
+		"REDIS_URL=a:1 REDIS_PERSECOND=true REDIS_PERSECOND_URL=b:1 REDIS_TLS_CACERT=ca":                  "(REDIS_TLS)",
+		"REDIS_URL=a:1 REDIS_SENTINEL_AUTH=word":                                                          "(REDIS_TYPE)",
+		"REDIS_URL=a:1 REDIS_PERSECOND_URL=b:1":                                                           "(REDIS_PERSECOND)",
+		"CONFIG_GRPC_XDS_SERVER_URL=a:1":                                                                  "(CONFIG_TYPE)",
+		"CONFIG_TYPE=GRPC_XDS_SOTW CONFIG_GRPC_XDS_SERVER_URL=a:1 CONFIG_GRPC_XDS_SERVER_TLS_CACERT=c":    "(CONFIG_GRPC_XDS_SERVER_USE_TLS)",
 	} {
 		if _, warnings, err := FromEnvironment(append(strings.Fields(settings), "GRPC_SERVER_TLS_OTHER=x")); err != nil || len(warnings) != 1 || !strings.Contains(warnings[0], want) {
 			t.Errorf("%s: %q, %v", settings, warnings, err)
@@ -923,9 +927,20 @@ func TestSettings(t *testing.T) {
 		"REDIS_URL=rediss://a:1 REDIS_TLS_CACERT=ca", "REDIS_URL=a:1 REDIS_TLS=true REDIS_TLS_CACERT=ca", "REDIS_TYPE=sentinel REDIS_URL=m,a:1 REDIS_SENTINEL_AUTH=word",
 		"REDIS_URL=a:1 REDIS_PERSECOND=true REDIS_PERSECOND_URL=b:1 REDIS_PERSECOND_TLS=true REDIS_TLS_CACERT=ca",
 		"CONFIG_TYPE=GRPC_XDS_SOTW CONFIG_GRPC_XDS_SERVER_URL=a:1 CONFIG_GRPC_XDS_SERVER_USE_TLS=true CONFIG_GRPC_XDS_SERVER_TLS_CACERT=c",
+		"TIERLIMIT_DEADLINE=1ms", "TIERLIMIT_DEADLINE=10s", "LIMIT_RESPONSE_HEADERS_ENABLED=true LIMIT_RESET_HEADER=x-azAZ09_~",
 	} {
 		if _, warnings, err := FromEnvironment(strings.Fields(settings)); err != nil || len(warnings) != 0 {
 			t.Errorf("%s: %q, %v", settings, warnings, err)
+		}
+	}
+	for _, char := range "`{@[/: é" { // next to letters and digits, and others
+		environ := []string{"LIMIT_RESPONSE_HEADERS_ENABLED=true", "LIMIT_RESET_HEADER=x" + string(char)}
+		if _, warnings, err := FromEnvironment(environ); err != nil || (len(warnings) == 1) != (char != '`') {
+			t.Errorf("a header with %q: %q, %v", char, warnings, err)
+		}
+		environ = []string{"CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_CLIENT_ADDITIONAL_HEADERS=" + string(char) + "a:b"}
+		if _, _, err := FromEnvironment(environ); err == nil {
+			t.Errorf("a header with %q is accepted for the control plane", char)
 		}
 	}
 	// envoyproxy/ratelimit leaves out what is not like name=value, and starts.
