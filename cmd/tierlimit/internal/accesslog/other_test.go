@@ -86,6 +86,8 @@ func TestOtherFormats(t *testing.T) {
 			Time: at, Host: "2001:db8::1", User: "bob smith", Method: "GET", Path: "/", Status: 200, Bytes: 1},
 		`Nov 22 12:00:00 web1 httpd: v:80 intranet - bob [22/Nov/2026:12:00:00 +0000] "GET / HTTP/1.1" 200 1`: {
 			Time: at, Host: "intranet", User: "bob", Method: "GET", Path: "/", Status: 200, Bytes: 1},
+		`<30>1 2026-11-22T12:00:00Z web1 httpd 811 access.log - localhost - - [22/Nov/2026:12:00:00 +0000] "GET / HTTP/1.1" 200 1`: {
+			Time: at, Host: "localhost", Method: "GET", Path: "/", Status: 200, Bytes: 1},
 		`<190>1 2026-11-22T12:00:00Z web1.example.org nginx 811 - - 10.0.0.1 - - [22/Nov/2026:12:00:00 +0000] "GET / HTTP/1.1" 200 1`: {
 			Time: at, Host: "10.0.0.1", Method: "GET", Path: "/", Status: 200, Bytes: 1},
 		`<30>1 2026-11-22T12:00:00Z box nginx:1.25/web 2222 nginx:1.25/web - 10.0.0.1 - bob [22/Nov/2026:12:00:00 +0000] "GET / HTTP/1.1" 200 1`: {
