@@ -414,9 +414,9 @@ func TestStatistics(t *testing.T) {
 	}
 }
 
-// Of limits that count only what is allowed, hits that are denied count as above the limit, and those that another limit
-// denies, or that are given back, count neither as above nor as within it. Under all limits in shadow mode, hits above
-// the limit count for that mode, too.
+// Under limits that count only what is allowed, denied hits count as above the limit, and those that another limit
+// denies, or that are given back, count neither as above nor as within it. Hits above any limit in shadow mode count
+// for that mode, too.
 func TestStatisticsOfEachKind(t *testing.T) {
 	server := start(t, shop+`
   - {key: log, rate_limit: {unit: hour, requests_per_unit: 5, algorithm: sliding-log}}
