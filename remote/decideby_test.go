@@ -89,6 +89,12 @@ func TestTheRestOfTheDeadlineIsNotTheProgramsTime(t *testing.T) {
 	if err := LateBy(DecideBy(t.Context(), over), ErrInDoubt); !errors.Is(err, ErrDecideBy) || MayHaveRun(err) {
 		t.Errorf("the program's time: %v", err)
 	}
+	if err := LateBy(Rest(DecideBy(t.Context(), over), time.Now().Add(time.Minute)), ErrInDoubt); !errors.Is(err, ErrDecideBy) {
+		t.Errorf("the program's time, which ends before the rest: %v", err)
+	}
+	if err := LateBy(DecideBy(t.Context(), time.Now().Add(time.Minute)), ErrInDoubt); err != ErrInDoubt {
+		t.Errorf("the program's time, which is not over: %v", err)
+	}
 	if err := LateBy(Rest(t.Context(), over), ErrInDoubt); err != ErrInDoubt {
 		t.Errorf("the rest of the limiter's: %v", err)
 	}

@@ -45,6 +45,7 @@ func TestKindOf(t *testing.T) {
 			redis.ErrClosed,
 		},
 		Auth: {
+			&tls.CertificateVerificationError{Err: x509.UnknownAuthorityError{}},
 			serverSays("NOAUTH Authentication required."),
 			serverSays("ERR invalid password"), // before Redis 6
 			serverSays("ERR AUTH <password> called without any password configured for the default user. Are you sure your configuration is correct?"),
