@@ -140,5 +140,5 @@ func (e *environment) meaningless(s *Settings) (lines []string) {
 // encryptsRedis reports whether connections to Redis, or to at least one of two, are encrypted.
 func (s *Settings) encryptsRedis() bool {
 	encrypts := func(r *RedisSettings) bool { return r.TLS || strings.Contains(r.URL, "rediss://") }
-	return encrypts(&s.Redis) || encrypts(&s.PerSecondRedis)
+	return encrypts(&s.Redis) || s.PerSecond && encrypts(&s.PerSecondRedis)
 }

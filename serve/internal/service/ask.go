@@ -64,7 +64,7 @@ func (s *Service) ask(ctx context.Context, all []asked, by time.Time) error {
 	for _, other := range together {
 		d := &other.decision
 		d.Allowed = false
-		if other.heldBack = d.Remaining >= other.cost(); d.RetryAfter == 0 {
+		if other.heldBack = d.Remaining >= other.cost(); !other.heldBack && d.RetryAfter == 0 {
 			d.RetryAfter = d.ResetAfter // a peek does not say when all of the cost would be free
 		}
 	}
@@ -113,7 +113,7 @@ func (s *Service) denied(a *asked) bool {
 	case a.heldBack:
 		return false
 	case !a.limit.Terms.Counted:
-		return a.isAbove()
+		return a.asked && a.isAbove()
 	case a.hits == 0 || a.negative:
 		return false
 	case !a.asked:
