@@ -364,7 +364,9 @@ local function look(e, s)
     return
   end
   if e.operation == FORGET then
-    write(s)
+    if s.key ~= e.key then -- what was changed in memory is forgotten, too
+      write(s)
+    end
     e.fits = 1 -- whatever the value of the key is
     return
   end
@@ -441,10 +443,11 @@ local function carry_out(e, s, charge)
     end
   elseif operation == FORGET then
     -- Both keys are deleted when another one comes, see write_and_look.
+    local is_zset = s.key == e.key and s.is_zset or open(s, e.key) and s.tag == TAG_LOG_ZSET
     s.key, seen_key, seen = '', e.key, ''
     look_at(s, e.key, rule)
     s.holds, s.first, s.last, s.lines = e.holds, LATEST, 0, ''
-    s.changed, s.holds_changed = true, true
+    s.changed, s.holds_changed, s.is_zset = true, true, is_zset
   elseif operation == LEASE then
     outcome = grant_lease(e, s, rule)
   elseif operation == HOLD or operation == HOLD_UP_TO then
@@ -597,9 +600,10 @@ do
   end
 end
 
--- Deletes the list of holds that a settlement has emptied, unless further holds were opened since then.
+-- Deletes the list of holds that a settlement has emptied, unless further holds were opened since then. If the list was
+-- deleted since then, and its slot moves, a Cluster's node refuses to read it.
 local function delete_emptied(s)
-  if s.emptied and #call('GETRANGE', s.emptied, '0', decimal(HOLDS_HEAD)) == HOLDS_HEAD then
+  if s.emptied and #pcall('GETRANGE', s.emptied, '0', decimal(HOLDS_HEAD)) == HOLDS_HEAD then
     call('DEL', s.emptied)
   end
   s.emptied = false

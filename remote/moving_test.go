@@ -234,6 +234,46 @@ func TestHoldsThatAreEmptiedWhileTheirSlotMoves(t *testing.T) {
 	}
 }
 
+// A key that is reset is still there for the rest of the batch, and so is its list of holds, whatever other entries did
+// to it before: the entries after the reset are decided, and the script does not fail in the middle.
+func TestKeysThatAreResetWhileTheirSlotMoves(t *testing.T) {
+	t.Parallel()
+	cluster := redistest.StartCluster(t, 2)
+	script := NewScript(cluster.Client(t))
+	slot, from, to := slotToMove(cluster, "{a}")
+	var batches [][]Entry
+	for i, a := range []limit.Algorithm{
+		limit.SlidingLog(), limit.SlidingLogZSet(), limit.SlidingCounter(4, limit.Strict), limit.GCRA(), limit.FixedWindow(),
+	} {
+		take := Entry{Rule: newRule(t, limit.PerHour(10).WithBurst(10), a), Cost: 1}
+		hold, settle, reset := take, take, take
+		hold.Operation, hold.Hold = lua.Hold, &Hold{ID: 1, Life: time.Minute}
+		settle.Operation, settle.Cost, settle.Hold = lua.Settle, 0, hold.Hold
+		reset.Operation = lua.Forget
+		for j, before := range [][]Entry{{}, {settle}, {take}, {reset}, {reset, take}} {
+			batch := append(before, reset, take)
+			hold.Key = fmt.Sprintf("{a}%d.%d", i, j)
+			for e := range batch {
+				batch[e].Key = hold.Key
+			}
+			runAllowed(t, script, []Entry{hold})
+			batches = append(batches, batch)
+		}
+	}
+	cluster.MoveSlots(t, from, to, []int{slot}, func() {
+		for _, batch := range batches {
+			replies, err := script.Run(context.Background(), batch, 0)
+			if err != nil {
+				t.Errorf("%v: %+v", err, batch)
+			} else if redis.HasErrorPrefix(replies[len(batch)-2].Err, "TRYAGAIN") {
+				continue // the node has only one of the two keys of the reset
+			} else if r := replies[len(batch)-1]; r.Remaining != 9 {
+				t.Errorf("%+v: %+v, want 9 remaining", batch, r)
+			}
+		}
+	})
+}
+
 // answers is a hook that answers commands in place of a server, according to their names.
 type answers func(name string) error
 
