@@ -639,11 +639,8 @@ local function held_plainly(s)
   if not entry_holds then
     entry_holds, last = asked_keys[last + 1], last + 1
   end
-  if s.changed or s.holds_changed then
-    write(s)
-  end
+  write(s)
   s.key = ''
-  forget_holds(s)
   local encoded, emptied
   if operation == HOLD then
     local after_emptied = s.emptied_before == at

@@ -362,15 +362,12 @@ make[GCRA] = function()
       elseif stamp <= s.newest then
         local ago, each, held = s.now - stamp, alike.each, alike.held
         local gone = muldiv_up(ago, rule.d, rule.interval) -- the number of a charge's units of which nothing is left
-        local sum, cut, whole_charges = units[i], 0, 0 -- cut: number of charges of which all that is left is given back
-        if alike.least[i] < gone then
-          sum = 0
-          for k = first, last do
-            if each[k] <= held[k] - gone then
-              sum = sum + each[k]
-            elseif held[k] >= gone then
-              cut, whole_charges = cut + 1, whole_charges + held[k]
-            end
+        local sum, cut, whole_charges = 0, 0, 0 -- cut: number of charges of which all that is left is given back
+        for k = first, last do
+          if each[k] <= held[k] - gone then
+            sum = sum + each[k]
+          elseif held[k] >= gone then
+            cut, whole_charges = cut + 1, whole_charges + held[k]
           end
         end
         local whole, part = span(rule, sum + whole_charges)

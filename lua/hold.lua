@@ -167,14 +167,14 @@ local function room(s)
   return MAX_HOLDS - #s.lines / HOLD_BYTES
 end
 
--- µs until a hold ends, which makes room for another one.
+-- µs until a hold ends, which makes room for another one. There is none that has ended: see end_holds.
 local function until_room(s)
   local first = LATEST
   for from = 1, #s.lines, HOLD_BYTES do
     local _, ends = hold_in(s.lines, from)
     first = math.min(first, ends)
   end
-  return math.max(0, math.min(first - s.now, LONGEST_HOLD))
+  return math.min(first - s.now, LONGEST_HOLD)
 end
 
 -- The lines of n holds. The packed argument has the id and units of each, from a position on. They share the rest:
@@ -234,9 +234,9 @@ end
 local function take_lines(text, head, at, count)
   local expected, taken, n, seen = head + 1, {}, 0, nil
   local same, stamp_text, units -- of the line before: its text without the id, its stamp, and its units
-  local stamps, charged, sums, leasts, lasts, groups = {}, {}, {}, {}, {}, 0
+  local stamps, sums, lasts, groups = {}, {}, {}, 0
   local each, held, given = {}, {}, 0
-  local sum, least, more, outcomes = 0, MAX_UNITS, 0, nil
+  local sum, more, outcomes = 0, 0, nil
   for i = 1, count do
     local id = sub(packed, at, at + 7)
     -- Holds are mostly settled in the order of their lines.
@@ -274,8 +274,8 @@ local function take_lines(text, head, at, count)
         line = sub(line, 1, 7)
         if line ~= stamp_text then -- holds that were opened together have the same stamp
           if sum > 0 then
-            sums[groups], leasts[groups], lasts[groups] = sum, least, given
-            sum, least = 0, MAX_UNITS
+            sums[groups], lasts[groups] = sum, given
+            sum = 0
           elseif groups > 0 then
             groups = groups - 1
           end
@@ -289,9 +289,6 @@ local function take_lines(text, head, at, count)
       if back > 0 then
         given, sum = given + 1, sum + back
         each[given], held[given] = back, units
-        if used < least then
-          least = used
-        end
       else
         more = more - back
         if units == 0 then
@@ -306,7 +303,7 @@ local function take_lines(text, head, at, count)
     at = at + EACH_BYTES
   end
   if sum > 0 then
-    sums[groups], leasts[groups], lasts[groups] = sum, least, given
+    sums[groups], lasts[groups] = sum, given
   else
     stamps[groups] = nil
   end
@@ -329,7 +326,7 @@ local function take_lines(text, head, at, count)
       outcomes[i] = outcomes[i] or '\1'
     end
   end
-  local alike = given > 0 and { stamps = stamps, units = sums, least = leasts, last = lasts, each = each, held = held }
+  local alike = given > 0 and { stamps = stamps, units = sums, last = lasts, each = each, held = held }
   return concat(kept), n, alike, more, outcomes and concat(outcomes) or rep('\1', count)
 end
 
@@ -338,8 +335,7 @@ end
 --
 -- Units given back by charges of the same time may come as one sum. An algorithm that needs the parts of the sum
 -- finds them in alike. The parts of the i-th sum follow those of the sum before, and end at last[i]: each[k] is
--- what charge k gives back, and held[k] is how many units it had. least[i] is the least that any of these charges
--- keeps.
+-- what charge k gives back, and held[k] is how many units it had.
 local function release(s, rule, stamps, charged, units, alike)
   if rule.algorithm.release then
     return rule.algorithm.release(s, rule, stamps, charged, units, alike)
