@@ -169,6 +169,26 @@ func TestLogWidensItsStamps(t *testing.T) {
 	}
 }
 
+// Law 8: a refund under a shorter window does not make the key expire sooner: under the longer window, what is left of
+// its units still counts.
+func TestLaw8ARefundUnderAShorterWindow(t *testing.T) {
+	client := redistest.Shared(t).Client(t)
+	script := NewScript(client)
+	for _, a := range configurations() {
+		long, short := newRule(t, limit.PerDay(10).WithBurst(10), a), newRule(t, limit.PerMinute(10).WithBurst(10), a)
+		key := redistest.Prefix() + "refunded"
+		refund := Entry{Key: key, Rule: short, Operation: lua.Refund, Cost: 1, Charged: 5}
+		refund.Stamp = runAll(t, script, []Entry{{Key: key, Rule: long, Cost: 5}})[0].Stamp
+		before := client.PTTL(t.Context(), key).Val()
+		if r := runAll(t, script, []Entry{refund})[0]; r.Granted != 1 {
+			continue // a minute of the shorter window has just begun
+		}
+		if after := client.PTTL(t.Context(), key).Val(); after < before-10*time.Second {
+			t.Errorf("%v: the key lives for %v, and before the refund for %v", a, after, before)
+		}
+	}
+}
+
 // Laws 1 and 8: if the first write under a longer window is a refund, a log keeps its units for that window: it is not
 // forgotten earlier, and its stamps become wide enough.
 func TestLaws1And8ARefundUnderALongerWindow(t *testing.T) {

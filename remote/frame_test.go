@@ -135,8 +135,8 @@ func TestLaw3AHoldWhoseKeyWasLost(t *testing.T) {
 		}
 		run(epoch, holdEntry(key, rule, lua.Hold, 1, 4))
 		client.Del(t.Context(), key)
-		run(epoch-1, Entry{Key: key, Rule: rule, Cost: 3})
-		if r := run(epoch-1, holdEntry(key, rule, lua.Settle, 1, 0)); r.Status != Allowed || r.Granted != 0 || r.Remaining != 7 {
+		run(epoch-1, Entry{Key: key, Rule: rule, Cost: 5})
+		if r := run(epoch-1, holdEntry(key, rule, lua.Settle, 1, 0)); r.Status != Allowed || r.Granted != 0 || r.Remaining != 5 {
 			t.Errorf("%v: %+v, want nothing given back", a, r)
 		}
 	}
