@@ -186,11 +186,11 @@ func (f *RedisTLSFiles) config() (*tls.Config, error) {
 		c.VerifyPeerCertificate = issuedBy(c.RootCAs)
 	}
 	if f.Certificate != "" && f.Key != "" {
-		pair, err := tls.LoadX509KeyPair(f.Certificate, f.Key)
+		own, err := clientCertificate("REDIS_TLS_CLIENT_CERT and REDIS_TLS_CLIENT_KEY", f.Certificate, f.Key)
 		if err != nil {
-			return nil, fmt.Errorf("%w: REDIS_TLS_CLIENT_CERT and REDIS_TLS_CLIENT_KEY: %w", ErrInvalidSetting, err)
+			return nil, err
 		}
-		c.Certificates = []tls.Certificate{pair}
+		c.GetClientCertificate = own
 	}
 	return c, nil
 }

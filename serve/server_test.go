@@ -670,6 +670,64 @@ func TestRedisCertificateOfAnyName(t *testing.T) {
 	}
 }
 
+// A client certificate that is renewed is shown on new connections. What cannot be read replaces nothing.
+func TestRenewedClientCertificates(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name string) string { return filepath.Join(dir, name) }
+	authority := newAuthority(t)
+	must(t, os.WriteFile(file("ca"), authority.pem, 0o600))
+	authority.issue(t, file("redis"), "127.0.0.1", 1)
+	pair, err := tls.LoadX509KeyPair(file("redis.crt"), file("redis.key"))
+	must(t, err)
+	clients := x509.NewCertPool()
+	clients.AddCert(authority.certificate)
+	listener, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{
+		Certificates: []tls.Certificate{pair}, ClientCAs: clients, ClientAuth: tls.RequireAndVerifyClientCert,
+	})
+	must(t, err)
+	defer listener.Close()
+	shown := make(chan int64, 1)
+	go func() {
+		for {
+			connection, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			server, serial := connection.(*tls.Conn), int64(0)
+			if server.Handshake() == nil {
+				serial = server.ConnectionState().PeerCertificates[0].SerialNumber.Int64()
+			}
+			shown <- serial
+			_ = server.Close()
+		}
+	}()
+
+	authority.issue(t, file("client"), "serve.test", 2)
+	config, err := (&RedisTLSFiles{CA: file("ca"), Certificate: file("client.crt"), Key: file("client.key")}).config()
+	must(t, err)
+	expect := func(serial int64) {
+		t.Helper()
+		connection, err := tls.Dial("tcp", listener.Addr().String(), config)
+		must(t, err)
+		defer connection.Close()
+		if got := <-shown; got != serial {
+			t.Errorf("certificate %d was shown, want %d", got, serial)
+		}
+	}
+	expect(2)
+	authority.issue(t, file("client"), "serve.test", 3)
+	expect(3)
+	must(t, os.WriteFile(file("client.crt"), []byte("half a certif"), 0o600))
+	expect(3)
+	none, err := config.GetClientCertificate(&tls.CertificateRequestInfo{AcceptableCAs: [][]byte{[]byte("another")}})
+	if err != nil || len(none.Certificate) > 0 {
+		t.Errorf("to a server that accepts another authority's only: %+v, %v", none, err)
+	}
+	if _, err := (&RedisTLSFiles{Certificate: file("none"), Key: file("none")}).config(); !errors.Is(err, ErrInvalidSetting) || !strings.Contains(err.Error(), "REDIS_TLS_CLIENT_CERT") {
+		t.Errorf("no certificate: %v", err)
+	}
+}
+
 type authority struct {
 	key         *ecdsa.PrivateKey
 	certificate *x509.Certificate

@@ -134,11 +134,11 @@ func (x *XDSSettings) dial() (*grpc.ClientConn, error) {
 		c.RootCAs = pool
 	}
 	if x.Certificate != "" && x.Key != "" {
-		pair, err := tls.LoadX509KeyPair(x.Certificate, x.Key)
+		own, err := clientCertificate("CONFIG_GRPC_XDS_CLIENT_TLS_CERT and CONFIG_GRPC_XDS_CLIENT_TLS_KEY", x.Certificate, x.Key)
 		if err != nil {
-			return nil, fmt.Errorf("%w: CONFIG_GRPC_XDS_CLIENT_TLS_CERT and CONFIG_GRPC_XDS_CLIENT_TLS_KEY: %w", ErrInvalidSetting, err)
+			return nil, err
 		}
-		c.Certificates = []tls.Certificate{pair}
+		c.GetClientCertificate = own
 	}
 	return x.connect(append(options, grpc.WithTransportCredentials(credentials.NewTLS(c))))
 }
