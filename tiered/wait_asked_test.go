@@ -384,6 +384,31 @@ func TestWhoLeavesHoldsUpNobody(t *testing.T) {
 	})
 }
 
+// The units of a caller that has left do not count for those that come later, which would be turned away too early.
+func TestUnitsOfWhoHasLeftDoNotCount(t *testing.T) {
+	redistest.InBubble(t, func(t *testing.T, bubble *redistest.Bubble) {
+		l := newLimiterOn(t, bubble.Client(t), redistest.Prefix())
+		r := newRule(t, l, "r", limit.PerHour(10), Use(limit.SlidingLog()))
+		mustAllow(t, r, "k", 10)
+		ctx, leave := context.WithCancel(t.Context())
+		var all sync.WaitGroup
+		all.Go(func() { _, _ = r.Wait(ctx, "k", 10) })
+		synctest.Wait()
+		all.Go(func() { _, _ = r.Wait(t.Context(), "k", 1) })
+		synctest.Wait()
+		leave()
+		synctest.Wait()
+		all.Go(func() {
+			ctx, cancel := context.WithTimeout(t.Context(), 61*time.Minute)
+			defer cancel()
+			if d, err := r.Wait(ctx, "k", 1); err != nil {
+				t.Errorf("%+v, %v", d, err)
+			}
+		})
+		all.Wait()
+	})
+}
+
 // waitTogether makes callers wait for a key whose units are used up, and returns a function that asks for all of them
 // again. They leave at the end of the test.
 func waitTogether(t *testing.T, r *Rule, callers int, cost int64) (askAgain func()) {
