@@ -442,7 +442,8 @@ local function carry_out(e, s, charge)
       outcome = UNREADABLE
     end
   elseif operation == FORGET then
-    -- Both keys are deleted when another one comes, see write_and_look.
+    -- Both keys are deleted when another one comes, see write_and_look. A log in a sorted set that is written again
+    -- before must know that there is one, see log_zset.lua.
     local is_zset = s.key == e.key and s.is_zset or open(s, e.key) and s.tag == TAG_LOG_ZSET
     s.key, seen_key, seen = '', e.key, ''
     look_at(s, e.key, rule)

@@ -75,7 +75,8 @@ func advised(err error, known []advice) error {
 func connecting(err error) string {
 	text := err.Error()
 	timeout, isNet := errors.AsType[net.Error](err)
-	_, notTLS := errors.AsType[tls.RecordHeaderError](err)
+	record, _ := errors.AsType[tls.RecordHeaderError](err)
+	notTLS := record.Conn != nil // otherwise an answer was damaged after the handshake
 	_, otherName := errors.AsType[x509.HostnameError](err)
 	_, untrusted := errors.AsType[*tls.CertificateVerificationError](err)
 	switch {
