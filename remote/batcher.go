@@ -161,6 +161,16 @@ func (b *Batcher) DecideAll(ctx context.Context, entries []Entry, within time.Du
 // then decided without Redis, if necessary a little before their deadline.
 const hurriedPart = 0.75
 
+// Within returns how much time several calls with this context have, if they are made one after another within the
+// given time. It ends with the context, unless the caller is hurried. Without it, the last calls would be hurried
+// because the first have used up the time.
+func Within(ctx context.Context, within time.Duration) time.Duration {
+	if t, ok := ctx.Deadline(); ok && time.Until(t) >= time.Duration(hurriedPart*float64(within)) {
+		return min(within, time.Until(t))
+	}
+	return within
+}
+
 // decide gets a call answered. The caller may have to make trips for its own call and for others, unless it has
 // less time than the limiter's deadline: the other calls would then have no more time than that caller.
 func (b *Batcher) decide(c *call, within time.Duration) error {
@@ -174,6 +184,9 @@ func (b *Batcher) decide(c *call, within time.Duration) error {
 		if left < min(leastTime, b.opt.Deadline/leastTimePart) {
 			return c.late()
 		}
+	}
+	if within <= 0 {
+		return c.late()
 	}
 	c.began = localTime()
 	c.deadline = c.began + within.Microseconds()

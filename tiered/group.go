@@ -101,8 +101,8 @@ func (g *group) unreserveAll() {
 	}
 }
 
-// decide decides the parts. Each part is a list of positions of requests. All parts share one deadline
-// (law 7).
+// decide decides the parts. Each part is a list of positions of requests. All parts share one deadline (law 7). The
+// end of ctx is an error only if it would be one for a single call (law 6).
 func (g *group) decide(ctx context.Context, parts [][]int) ([]limit.Decision, error) {
 	defer g.unreserveAll()
 	if len(parts) > 1 { // Close waits, so that what was charged can be taken back
@@ -111,7 +111,7 @@ func (g *group) decide(ctx context.Context, parts [][]int) ([]limit.Decision, er
 		}
 		defer g.limiter.lines.asks.Done()
 	}
-	deadline := time.Now().Add(g.limiter.config.deadline)
+	deadline := time.Now().Add(remote.Within(ctx, g.limiter.config.deadline))
 	for i := range g.decisions {
 		g.decisions[i] = g.questions[i].rule.heldBack(limit.TierRedis) // in case another request is denied
 	}
