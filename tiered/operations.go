@@ -91,6 +91,7 @@ const refundAgain = 5 * time.Millisecond
 // never leave the window.
 func (r *Rule) giveBack(ctx context.Context, k *callKey, units, charged, at int64) error {
 	s, returned, latest := r.limiter.shardOf(k), units, r.inOutage.Latest()
+	inRedis := int64(0)             // units that Redis has given back
 	granted := int64(ledger.Oldest) // when the charge was made, in the limiter's time
 	isLog := latest.Algorithm.Same(limit.SlidingLog())
 	givesOldest := isLog && charged != 0
@@ -113,7 +114,12 @@ func (r *Rule) giveBack(ctx context.Context, k *callKey, units, charged, at int6
 		if err != nil {
 			return fmt.Errorf("refunding %d units: %w", units, err)
 		}
-		returned = reply.Granted // the ledger cannot tell whether the charge is still in the window; Redis can
+		inRedis = reply.Granted
+		// The ledger cannot tell whether the charge is still in the window; Redis can. If the charge is, and Redis lacks
+		// it, Redis has lost it. The ledger must not keep it then, because it would be charged again.
+		if latest.Algorithm.Same(limit.GCRA()) || reply.Stamp-at >= latest.Limit.Window().Microseconds() {
+			returned = inRedis
+		}
 		// The ledger gives back the same units as Redis. asked is from before Redis read its clock. So granted is too
 		// early, if anything, and nothing is taken back that was granted after the charge.
 		if !givesOldest {
@@ -121,7 +127,7 @@ func (r *Rule) giveBack(ctx context.Context, k *callKey, units, charged, at int6
 		}
 	}
 	q := r.requestAbout(k)
-	if at != 0 && returned > 0 {
+	if inRedis > 0 {
 		r.limiter.shards.ChargeLost(&q) // Redis may have taken the units off what was charged since it lost them
 	}
 	s.Returned(&q, granted, returned, at == 0)

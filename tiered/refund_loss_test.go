@@ -35,7 +35,39 @@ func TestLaw11RefundsAfterALossAreMadeOnce(t *testing.T) {
 	}
 }
 
-// The same holds for what is left of a lease.
+// Units that Redis has lost, and that are refunded before their key is used again, are not charged again, whether or not
+// the loss has been noticed by then.
+func TestLaw11LostUnitsThatAreRefundedAreNotChargedAgain(t *testing.T) {
+	for _, a := range []limit.Algorithm{limit.SlidingLog(), limit.SlidingCounter(16, limit.Strict), limit.FixedWindow()} {
+		for _, noticed := range []bool{false, true} {
+			redistest.InBubble(t, func(t *testing.T, bubble *redistest.Bubble) {
+				client := bubble.Client(t)
+				l := newLimiterOn(t, bubble.Client(t), redistest.Prefix())
+				r := newRule(t, l, "r", limit.PerDay(100), Use(a))
+				before := mustAllow(t, r, "k", 5)
+				if err := client.FlushAll(context.Background()).Err(); err != nil {
+					t.Fatal(err)
+				}
+				notice := func() {
+					redistest.Eventually(t, "the loss is noticed", func() bool { return l.Stats().MemoryLosses > 0 })
+				}
+				if noticed {
+					notice()
+				}
+				mustRefund(t, r, "k", &before, 5)
+				notice()
+				mustAllow(t, r, "k", 1)
+				time.Sleep(time.Second)
+				redistest.Eventually(t, "all is charged", func() bool { return l.Stats().UnchargedUnits == 0 })
+				if remaining := left(t, r, "k"); remaining != 99 {
+					t.Errorf("%v, loss noticed before the refund %t: %d units remain, want 99", a, noticed, remaining)
+				}
+			})
+		}
+	}
+}
+
+// What is left of a lease when Redis loses its data is given back once.
 func TestLaw11RestsOfLeasesAfterALossAreGivenBackOnce(t *testing.T) {
 	redistest.InBubble(t, func(t *testing.T, bubble *redistest.Bubble) {
 		prefix, client := redistest.Prefix(), bubble.Client(t)
