@@ -14,8 +14,7 @@
 
 make[GCRA] = function()
   local SHORT, LONG = HEADER + 19, HEADER + 25 -- bytes of a state without and with d-ths
-  -- The largest debt after a change of limits: four times the debt that takes the longest window to pay off, which
-  -- is the most that charges make.
+  -- The largest debt of any rule, see rule.most: a quota returns within the longest window, and so does a burst.
   local MOST = MAX_LIMITS * LONGEST_WINDOW
 
   local gcra = {}
@@ -290,19 +289,20 @@ make[GCRA] = function()
       debt, part = s.tat - s.now, s.part
       s.lasts = matters(rule, s.newest, s.tat, part)
     elseif s.tag == TAG_GCRA then
-      -- Another limit's debt: it becomes the same number of units at the newest charge, at this limit's interval,
-      -- rounded up to what can be stored, and has been paid off at this limit's rate since. If the current debt
-      -- were converted instead, each denial would convert less of it, and no wait in an answer would be true.
+      -- Another limit's debt: it becomes the same number of units at the newest charge, but no more than charges lead
+      -- to, at this limit's interval, rounded up to what can be stored, and has been paid off at this limit's rate
+      -- since. If the current debt were converted instead, each denial would convert less of it, and no wait in an
+      -- answer would be true.
       local interval, d = s.interval, s.d
       local units, rest = muldiv(s.tat - s.newest, d, interval)
       rest = rest + s.part -- several units, if more than one returns within a µs
       units, rest = units + floor(rest / interval), rest % interval
+      if units >= rule.most then
+        units, rest = rule.most, 0
+      end
       debt, part = span(rule, units)
       part = part + muldiv_up(rest, rule.interval, interval)
       debt, part = debt + floor(part / rule.d), part % rule.d
-      if debt >= MOST then
-        debt, part = MOST, 0
-      end
       debt = debt - (s.now - s.newest)
     elseif s.tag ~= 0 then
       -- Another algorithm's units count as if they had been charged under this rule, at most as many as let one

@@ -3,9 +3,6 @@ package model
 import (
 	"math/big"
 	"slices"
-	"time"
-
-	"github.com/tierlimit/tierlimit/limit"
 )
 
 // gcra holds one time per key: the theoretical arrival time, at which the key would be unused again. Each unit
@@ -15,7 +12,7 @@ type gcra struct {
 	window    int64
 	interval  *big.Rat // window/quota: how long a unit takes to return
 	tolerance *big.Rat // burst*interval
-	most      int64    // the largest debt, in units, that charges of the past may lead to
+	most      int64    // the largest debt, in units, that charges of the past or a change may lead to
 	arrival   *big.Rat // nil before the first charge
 }
 
@@ -86,22 +83,22 @@ func (g *gcra) refund(t, stamp, charged, units int64) (given int64, changed bool
 	return floor(new(big.Rat).Quo(back, g.interval)), true
 }
 
-// under returns the debt under another limit: the same number of units at the newest charge, rounded up to what the
-// denominator of that limit's interval can express.
+// under returns the debt under another limit: the same number of units at the newest charge, at most that limit's
+// largest debt, rounded up to what the denominator of its interval can express.
 func (g *gcra) under(newest, quota, window, burst int64) *gcra {
 	c := newGCRA(quota, window, burst)
 	if g.arrival == nil {
 		return c
 	}
-	if c.interval.Cmp(g.interval) == 0 {
+	debt := new(big.Rat).Quo(g.ahead(newest), g.interval)
+	switch {
+	case debt.Cmp(rat(c.most)) >= 0:
+		debt = c.span(c.most)
+	case c.interval.Cmp(g.interval) == 0:
 		c.arrival = g.arrival
 		return c
-	}
-	debt := new(big.Rat).Quo(g.ahead(newest), g.interval)
-	debt.Mul(debt, c.interval)
-	if debt.Cmp(rat(maxDebt)) >= 0 {
-		debt = rat(maxDebt)
-	} else {
+	default:
+		debt.Mul(debt, c.interval)
 		whole := floor(debt)
 		part := new(big.Rat).Sub(debt, rat(whole))
 		parts := new(big.Rat).SetInt(c.interval.Denom())
@@ -111,9 +108,6 @@ func (g *gcra) under(newest, quota, window, burst int64) *gcra {
 	c.arrival = new(big.Rat).Add(rat(newest), debt)
 	return c
 }
-
-// maxDebt is the largest debt, in µs, after a change of limits.
-const maxDebt = 4 * int64(limit.MaxWindow/time.Microsecond)
 
 // past returns the fullest past that the arrival time allows. Each unit moved the arrival time by at least an
 // interval. So the j-th newest unit came at least j intervals before the arrival time, and not after the newest
