@@ -144,10 +144,7 @@ func (d *Denials) Forget(hash uint64, now int64) {
 	if now >= d.until.Load() {
 		return // no denial is in force; one that is being remembered now finds the mark above
 	}
-	d.cache.Del(hash)
-	if d.sync {
-		d.cache.Wait()
-	}
+	d.cache.Del(hash) // takes effect at once
 }
 
 // Lookup reports whether a cost is known to be denied at now, and returns the denial. If the cost is the

@@ -128,6 +128,19 @@ func TestDenialsHaveACappedLife(t *testing.T) {
 	}
 }
 
+// Law 5: if virtual time steps back, a denial of the later time is not in force. Otherwise it would deny until the clock
+// shows that time again.
+func TestDenialsOfALaterTime(t *testing.T) {
+	d := newDenials(t, 100, time.Second)
+	d.Remember(7, noon, Denial{Cost: 1, NextAfter: time.Hour, RetryAfter: time.Hour})
+	if _, denied := d.Lookup(7, noon, 1); !denied {
+		t.Error("not denied at the same time")
+	}
+	if got, denied := d.Lookup(7, noon-1, 1); denied {
+		t.Errorf("%+v after the clock stepped back", got)
+	}
+}
+
 // A denial without a wait, such as that of an entry held back by its group, denies nothing.
 func TestADenialWithoutAWaitSaysNothing(t *testing.T) {
 	d := newDenials(t, 100, time.Second)

@@ -197,9 +197,8 @@ func (l *Leases[O]) Refused(hash uint64, until int64) {
 	set := l.set(hash)
 	set.mu.Lock()
 	defer set.mu.Unlock()
-	if r := set.find(hash); r != nil {
-		r.since, r.used = until, 0
-	}
+	r := set.find(hash) // has not been evicted, see Hold
+	r.since, r.used = until, 0
 }
 
 // End ends the lease of a key, if there is one.

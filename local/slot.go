@@ -81,7 +81,7 @@ func (h *Held[O]) remove(s *Slot[O]) {
 func (s *Slot[O]) Held(now int64) bool {
 	h := s.held
 	switch {
-	case h == nil || s.lost.Load():
+	case h == nil:
 		return false
 	case now < s.till():
 		return !s.lost.Load() // when the time is extended, slots that were lost before have been marked

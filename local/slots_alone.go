@@ -56,9 +56,6 @@ func (h *Held[O]) room(now int64, s Share) int64 {
 // shareOf returns the share of a limit. The limit may be another one than when the share was fixed; the
 // share is then the same part of it.
 func (h *Held[O]) shareOf(quota int64) int64 {
-	if quota == h.quota {
-		return h.share
-	}
 	hi, lo := bits.Mul64(uint64(h.share), uint64(quota))
 	share, _ := bits.Div64(hi, lo, uint64(h.quota)) // h.share is at most h.quota
 	return max(1, int64(share))
