@@ -49,6 +49,9 @@ func TestHoldsAreSettled(t *testing.T) {
 		if err != nil || second == nil || second.Units() != 40 || d.Granted != 40 {
 			t.Fatalf("%v: holding what fits: %+v, %+v, %v", a, second, d, err)
 		}
+		if c := l.Stats().Holds; c.Open != 2 || c.Units != 100 {
+			t.Errorf("%v: with two holds of 100 units: %+v", a, c)
+		}
 		mustSettle(t, first, 20)
 		check("once 20 of 60 were used", 40)
 		if err := first.Settle(ctx, 30); !errors.Is(err, limit.ErrHoldEnded) {
