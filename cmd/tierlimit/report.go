@@ -106,8 +106,12 @@ func (f *reportFlags) check() error {
 			return usageError{err}
 		}
 		// Whether any candidate meets the need is known at once, except for requirements that need the
-		// traffic.
-		_, err := plan.Choose(f.limit, f.need)
+		// traffic. With those, a need that does not say how late capacity may return allows any lateness.
+		need := f.need
+		if f.wrong != nil && need.Late == (plan.Tolerance{}) {
+			need.Late = plan.AtMost(1)
+		}
+		_, err := plan.Choose(f.limit, need)
 		return err
 	}
 	return nil

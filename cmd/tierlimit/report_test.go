@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -135,6 +136,19 @@ func TestReportOfFewWrongDecisions(t *testing.T) {
 		if !strings.Contains(html, want) {
 			t.Errorf("%q is not in the report", want)
 		}
+	}
+}
+
+// A need that nothing meets is refused before the log is read. If the need states wrong decisions, and not how late
+// capacity may return, a configuration that is late is not refused.
+func TestReportOfANeedWithWrongDecisions(t *testing.T) {
+	t.Parallel()
+	need := []string{"-o", "-", "-limit", "10/1m", "-above", "0", "-wrong", "50%", "-bytes"}
+	if _, err := parseReportFlags(append(need, "190"), io.Discard); err != nil {
+		t.Errorf("gcra:burst=1 would do: %v", err)
+	}
+	if _, err := parseReportFlags(append(need, "170"), io.Discard); !errors.Is(err, plan.ErrUnmet) {
+		t.Errorf("error %v, want %v", err, plan.ErrUnmet)
 	}
 }
 
