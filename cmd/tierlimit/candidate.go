@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/remote"
 )
 
 // candidate is an algorithm to replay, as written on the command line: with its parameters. GCRA's burst is
@@ -53,4 +54,13 @@ func (c candidate) limit(l limit.Limit) (limit.Limit, error) {
 	}
 	l = l.WithBurst(n)
 	return l, l.Validate()
+}
+
+// check returns an error if the candidate cannot enforce a limit: for example, a log cannot hold a million units.
+func (c candidate) check(l limit.Limit) error {
+	l, err := c.limit(l)
+	if err == nil {
+		_, err = remote.NewRule(l, c.algorithm)
+	}
+	return err
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"math"
 	"os"
@@ -401,7 +402,14 @@ func TestVersion(t *testing.T) {
 
 // A row is printed when its replay is done, before the other replays are.
 func TestReplayPrintsEachRowWhenItIsDone(t *testing.T) {
-	stdout, _, err := command(t, strings.NewReader(morning(t, 30)), "replay", "-limit", "200000/1m", "-algorithm", "gcra", "-algorithm", "sliding-log", "-")
+	f, err := parseReplayFlags([]string{"-limit", "200000/1m", "-algorithm", "gcra", "-redis", "", "-"}, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.candidates = append(f.candidates, candidate{name: "sliding-log", algorithm: limit.SlidingLog()}) // refused on the command line
+	var out strings.Builder
+	err = f.run(t.Context(), strings.NewReader(morning(t, 30)), &out, io.Discard)
+	stdout := out.String()
 	if err == nil || !strings.Contains(err.Error(), "sliding-log") {
 		t.Fatalf("a log of 200,000 units: %v", err)
 	}

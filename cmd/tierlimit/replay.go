@@ -21,7 +21,6 @@ import (
 	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/replay"
 	"github.com/tierlimit/tierlimit/cmd/tierlimit/internal/trace"
 	"github.com/tierlimit/tierlimit/limit"
-	"github.com/tierlimit/tierlimit/remote"
 )
 
 const replayUsage = `Usage: tierlimit replay [flags] [FILE]
@@ -81,12 +80,16 @@ func parseReplayFlags(args []string, stdout io.Writer) (replayFlags, error) {
 	if err := hasWindow("replay", f.limit); err != nil {
 		return f, err
 	}
+	for _, c := range f.candidates {
+		if err := c.check(f.limit); err != nil {
+			return f, usageError{fmt.Errorf("-algorithm %s: %w", c.name, err)}
+		}
+	}
 	if f.candidates == nil {
 		for _, a := range limit.Algorithms() {
-			if _, err := remote.NewRule(f.limit, a); err != nil {
-				continue // it cannot enforce the limit: for example, a log cannot hold a million units
+			if c := (candidate{name: a.String(), algorithm: a}); c.check(f.limit) == nil {
+				f.candidates = append(f.candidates, c)
 			}
-			f.candidates = append(f.candidates, candidate{name: a.String(), algorithm: a})
 		}
 	}
 	f.file = set.Arg(0)
@@ -128,6 +131,10 @@ func runReplay(ctx context.Context, args []string, stdin io.Reader, stdout, stde
 	if err != nil {
 		return err
 	}
+	return f.run(ctx, stdin, stdout, stderr)
+}
+
+func (f replayFlags) run(ctx context.Context, stdin io.Reader, stdout, stderr io.Writer) error {
 	server, err := findRedis(f.redis, stderr)
 	if err != nil {
 		return err
