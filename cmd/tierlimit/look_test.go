@@ -228,13 +228,15 @@ func TestTop(t *testing.T) {
 	says(t, []string{"top", "-redis", server.URL(), "long"}, "a long key, with hash \"%#")
 }
 
-// Units of a key with a longer window of its own are listed although the rule's window is over.
+// Units of a key with a longer window of its own are listed although the rule's window is over. Of a long key, top does
+// not know whether the file has a limit for it.
 func TestTopOfKeysWithLimitsOfTheirOwn(t *testing.T) {
 	server := redistest.Start(t)
 	limiter := newLimiter(t, server.Client(t))
 	for _, a := range []limit.Algorithm{limit.SlidingLog(), limit.FixedWindow()} {
 		path := filepath.Join(t.TempDir(), "rules.yaml")
-		text := fmt.Sprintf("rules: {%s: {limit: 60/1ms, algorithm: %s, keys: {vip: 500/8784h}}}", a.Name(), a.Name())
+		long := strings.Repeat("long", 30)
+		text := fmt.Sprintf("rules: {%s: {limit: 60/1ms, algorithm: %s, keys: {vip: 500/8784h, %s: 500/8784h}}}", a.Name(), a.Name(), long)
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -243,7 +245,8 @@ func TestTopOfKeysWithLimitsOfTheirOwn(t *testing.T) {
 			t.Fatal(err)
 		}
 		charge(t, rule, "vip", 7)
-		says(t, []string{"top", "-redis", server.URL(), "-rules", path, a.Name()}, "1 key\n", `7 500 "vip"`)
+		charge(t, rule, long, 8)
+		says(t, []string{"top", "-redis", server.URL(), "-rules", path, a.Name()}, "2 keys\n", `7 500 "vip"`, "8 - a long key")
 	}
 }
 

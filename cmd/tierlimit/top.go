@@ -70,17 +70,23 @@ func runTop(ctx context.Context, args []string, stdout, stderr io.Writer) error 
 	if err != nil {
 		return err
 	}
-	limitOf := func(string) (limit.Limit, error) { return f.limit, nil }
+	limitOf := func(remote.UserKey) (limit.Limit, error) { return f.limit, nil }
 	if f.file != "" {
 		file, err := loadRules(f.file)
 		if err != nil {
 			return err
 		}
 		defer file.close()
-		limitOf = func(key string) (limit.Limit, error) { return file.limitOf(f.rule, key) }
-	}
-	if _, err := limitOf(""); err != nil { // the file has no such rule
-		return err
+		if _, err := file.limitOf(f.rule, ""); err != nil { // the file has no such rule
+			return err
+		}
+		limitOf = func(user remote.UserKey) (limit.Limit, error) {
+			said, whole := user.Original()
+			if !whole { // the file may have a limit for the key, but only its hash is known
+				return limit.Limit{}, nil
+			}
+			return file.limitOf(f.rule, said)
+		}
 	}
 	client, err := f.connect(stderr)
 	if err != nil {
@@ -97,7 +103,7 @@ func runTop(ctx context.Context, args []string, stdout, stderr io.Writer) error 
 // keyScan is one scan (SCAN) of the keys of a Redis.
 type keyScan struct {
 	flags   topFlags
-	limitOf func(key string) (limit.Limit, error)
+	limitOf func(remote.UserKey) (limit.Limit, error) // zero if not known
 	until   time.Time
 
 	seen, ofRule int
@@ -168,8 +174,7 @@ func (w *keyScan) read(ctx context.Context, node redis.Cmdable, page []string) e
 	var windows []int64 // of the keys, in µs; 0 if not known
 	for _, key := range page {
 		if user, ok := w.flags.keyspace.UserKeyOf(key, w.flags.rule); ok {
-			said, _ := user.Original()
-			l, err := w.limitOf(said)
+			l, err := w.limitOf(user)
 			if err != nil {
 				return err
 			}
@@ -228,7 +233,7 @@ func (w *keyScan) print(out io.Writer) error {
 			key = "a long key, with hash " + key
 		}
 		of := "-"
-		l, err := w.limitOf(said)
+		l, err := w.limitOf(k.user)
 		if err != nil {
 			return err
 		}
