@@ -46,6 +46,10 @@ func parseUntimed(line []byte) (Request, fault) {
 	}
 	_, own := stampsIn(front) // behind the time at which the line was collected
 	at, ok := parseStamp(own)
+	if !ok { // nginx's $msec; a number in the seventies is rather that of a process or a line
+		at, ok = parseStamp(strings.TrimSpace(front))
+		ok = ok && at.Year() >= 1980
+	}
 	if !ok {
 		return Request{}, fault{what: noStamp}
 	}

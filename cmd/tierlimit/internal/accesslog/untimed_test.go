@@ -73,6 +73,8 @@ func TestTimesInFrontOfAClient(t *testing.T) {
 		"nginx with $time_iso8601":   `2026-11-22T13:00:00+01:00 10.0.0.1 "GET /a HTTP/1.1" 200 0`,
 		"the same with a port":       `2026-11-22T13:00:00+01:00 10.0.0.1:4711 "GET /a HTTP/1.1" 200 0`,
 		"nginx with $time_local":     `22/Nov/2026:13:00:00 +0100 10.0.0.1 "GET /a HTTP/1.1" 200`,
+		"nginx with $msec":           `1795348800.123 10.0.0.1 "GET /a HTTP/1.1" 200 0.003`,
+		"seconds without quotes":     `1795348800 10.0.0.1 GET /a 200`,
 		"the same without quotes":    `[22/Nov/2026:13:00:00 +0100] 10.0.0.1 GET /a HTTP/1.1 200`,
 		"morgan with :date[web]":     `Sun, 22 Nov 2026 12:00:00 GMT 10.0.0.1 GET /a 200`,
 		"a time of C":                `Sun Nov 22 12:00:00 2026 10.0.0.1 GET /a 200`,
@@ -93,7 +95,8 @@ func TestTimesInFrontOfAClient(t *testing.T) {
 // The cause says what a line lacks, and a line inside an object does not replace the object's own client.
 func TestLinesWithoutAClient(t *testing.T) {
 	for line, cause := range map[string]string{
-		"GET /a 200 7 - 1.234 ms": noClient,
+		`4711 10.0.0.1 "GET /a HTTP/1.1" 200`: noStamp, // the number is none of a time
+		"GET /a 200 7 - 1.234 ms":             noClient,
 		"2026-11-22T12:00:00.5Z \x1b[0mGET /a \x1b[32m200\x1b[0m 1.234 ms - 7\x1b[0m": noClient,
 		"GET /a - - - - ms": noClient,
 		`INFO:     10.0.0.1:4711 - "WebSocket /ws" [accepted]`: noTime,
