@@ -267,6 +267,7 @@ func TestMistakesOnTheCommandLine(t *testing.T) {
 		"requests of a log": {[]string{"report", "-requests", "10", "a.log"}, []string{"-requests 10", "-load"}},
 		"find too much":     {[]string{"report", "-find", "110%"}, []string{"-find 1.1"}},
 		"wrong by whom":     {[]string{"report", "-load", "adversary", "-wrong", "1%"}, []string{"-wrong", "of its own"}},
+		"limits for whom":   {[]string{"report", "-load", "adversary", "-find", "1%"}, []string{"-find", "of its own"}},
 		"nowhere to write":  {[]string{"report", "-load", "poisson", "-requests", "100", "-o", "no/such/dir.html"}, []string{"no/such/dir.html"}},
 		"unmet need":        {[]string{"report", "-load", "poisson", "-requests", "100", "-above", "0", "-bytes", "100"}, []string{"nothing meets the need"}},
 		"demo too fast":     {[]string{"demo", "-speed", "1001"}, []string{"-speed 1001", "between 1 and 1000"}},

@@ -92,8 +92,8 @@ func (f *reportFlags) check() error {
 		return usageError{fmt.Errorf("-limit %v: a calendar limit can be counted in one way only, so there is nothing to compare", f.limit)}
 	case f.limit.IsConcurrent():
 		return hasWindow("report", f.limit)
-	case f.wrong != nil && f.load != nil && f.load.ForEach():
-		return usageError{fmt.Errorf("-wrong: cannot be given with -load %s, because there each configuration gets requests of its own", f.load.Name)}
+	case (f.wrong != nil || f.find != nil) && f.load != nil && f.load.ForEach():
+		return usageError{fmt.Errorf("-wrong and -find cannot be given with -load %s, because there each configuration gets requests of its own", f.load.Name)}
 	}
 	if err := canWrite(f.out); err != nil {
 		return usageError{err}
