@@ -24,3 +24,19 @@ func TestTrafficThatCannotBeComparedIsRefused(t *testing.T) {
 		}
 	}
 }
+
+// brokenTraffic cannot tell how many requests a candidate decides wrongly.
+type brokenTraffic struct{ err error }
+
+func (*brokenTraffic) Requests() int { return 1 }
+
+func (b *brokenTraffic) Wrong(plan.Candidate) (float64, error) { return 0, b.err }
+
+// The error of a need's traffic is returned, and does not count as a candidate that fails the need.
+func TestChooseReturnsTheErrorOfTheTraffic(t *testing.T) {
+	broken := errors.New("broken")
+	_, err := plan.Choose(limit.PerMinute(10), plan.Need{Wrong: plan.AtMost(0), Traffic: &brokenTraffic{broken}})
+	if !errors.Is(err, broken) {
+		t.Errorf("error %v, want %v", err, broken)
+	}
+}
