@@ -159,7 +159,10 @@ func userAndPassword(auth string) (user, password string) {
 func (s *RedisSettings) shown() string { return s.Type + " " + s.shownURL() }
 
 func (s *RedisSettings) shownURL() string {
-	parts := strings.Split(s.URL, ",")
+	parts := []string{s.URL} // a password may have a comma
+	if s.Type != "single" {
+		parts = strings.Split(s.URL, ",")
+	}
 	for i, part := range parts {
 		scheme, _, isURL := strings.Cut(part, "://")
 		if u, err := url.Parse(part); err == nil && (isURL || u.Host != "") {

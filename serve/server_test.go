@@ -1271,6 +1271,7 @@ func TestRedisSettings(t *testing.T) {
 		"redis://127.0.0.1:1/2?password=secret": "single redis://127.0.0.1:1/2",
 		"redis:///?password=secret":             "single redis:///",
 		"unix://user:secret@/tmp/redis?db=1":    "single unix:///tmp/redis",
+		"redis://user:12,3@127.0.0.1:1/2":       "single redis://127.0.0.1:1/2",
 	} {
 		s := RedisSettings{Type: "single", URL: url, PoolSize: 1}
 		if got := s.shown(); got != want {
