@@ -14,7 +14,7 @@ func (s *Server) load(files []config.File) error {
 	err := s.put(files, s.overlay)
 	s.health.started()
 	if s.refused = nil; err != nil {
-		s.refused = files
+		s.refused, s.refusal = files, err
 	}
 	return err
 }
@@ -38,11 +38,14 @@ func (s *Server) inForceAlready(files []config.File) bool {
 	return true
 }
 
-// isRefused reports whether these are the files that were refused last.
-func (s *Server) isRefused(files []config.File) bool {
+// refusalOf returns why these files were refused last, or nil if they were not.
+func (s *Server) refusalOf(files []config.File) error {
 	s.loading.Lock()
 	defer s.loading.Unlock()
-	return s.refused != nil && same(files, s.refused)
+	if s.refused == nil || !same(files, s.refused) {
+		return nil
+	}
+	return s.refusal
 }
 
 // lay puts an overlay in force, either whole or not at all. Without a configuration it only keeps the overlay for the
@@ -50,10 +53,17 @@ func (s *Server) isRefused(files []config.File) bool {
 func (s *Server) lay(overlay *config.Overlay) error {
 	s.loading.Lock()
 	defer s.loading.Unlock()
-	if s.refused != nil && s.put(s.refused, overlay) == nil { // the refusal may have been the previous overlay's fault
-		s.refused = nil
-		s.log.Info("the configuration that was refused before is in force, with the new overlay")
-		return nil
+	if s.refused != nil { // the refusal may have been the previous overlay's fault
+		err := s.put(s.refused, overlay)
+		if err == nil {
+			s.refused = nil
+			s.log.Info("the configuration that was refused before is in force, with the new overlay")
+			return nil
+		}
+		if s.life.Err() == nil && err.Error() != s.refusal.Error() {
+			s.log.Error("the configuration that was refused before cannot be loaded with the new overlay either", "error", err)
+		}
+		s.refusal = err
 	}
 	if s.loaded == 0 {
 		s.overlay = overlay

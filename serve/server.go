@@ -53,7 +53,8 @@ type Server struct {
 	overlay *config.Overlay
 	loaded  int           // how many configurations have been put in force
 	tried   int           // how many configurations have been read, also those that were refused
-	refused []config.File // the files of the last attempt to load, if they were refused
+	refused []config.File // the files of the last attempt to load, if they were refused,
+	refusal error         // and why they were, with the overlay in force
 
 	life       context.Context // ends when the service begins to end
 	stop       context.CancelFunc

@@ -268,8 +268,8 @@ func (s *subscription) load(response *discoveryv3.DiscoveryResponse) error {
 		s.server.stats.ConfigLoadError.Add(1)
 		return err
 	}
-	if s.refusal != nil && s.server.isRefused(files) {
-		return s.refusal
+	if why := s.server.refusalOf(files); why != nil {
+		return why
 	}
 	if s.server.inForceAlready(files) {
 		return nil

@@ -174,6 +174,29 @@ func TestControlPlaneThatRepeatsWhatWasRefused(t *testing.T) {
 	}
 }
 
+// A refused configuration that is sent again after something that cannot be read is refused for its own mistakes.
+func TestControlPlaneThatSendsARefusedConfigurationLater(t *testing.T) {
+	plane, address := startControlPlane(t)
+	startOn(t, "", t.TempDir(), "CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_SERVER_URL="+address)
+	<-plane.asked
+	refused := resource(t, `name: "a" domain: "d" descriptors { key: "k" rate_limit { requests_per_unit: 2 } }`)
+	for _, response := range []*discoveryv3.DiscoveryResponse{
+		{TypeUrl: xdsconfig.TypeURL, Resources: []*anypb.Any{{TypeUrl: xdsconfig.TypeURL, Value: []byte("\xff")}}},
+		{TypeUrl: "type.googleapis.com/other"},
+	} {
+		if nack := plane.publish("1", refused); !strings.HasPrefix(nack.GetErrorDetail().GetMessage(), `resource "a":5:`) {
+			t.Errorf("%v", nack)
+		}
+		plane.send <- response
+		if nack := <-plane.asked; nack.GetErrorDetail() == nil {
+			t.Errorf("%v", nack)
+		}
+		if nack := plane.publish("1", refused); !strings.HasPrefix(nack.GetErrorDetail().GetMessage(), `resource "a":5:`) {
+			t.Errorf("%v", nack)
+		}
+	}
+}
+
 // A control plane that has restarted may give another configuration a version that it has given before: Envoy Gateway
 // counts from 1 again. Many control planes send nothing to a client that says it has their version.
 func TestControlPlaneThatCountsVersionsAgain(t *testing.T) {
@@ -437,6 +460,48 @@ func TestOverlayOverXDS(t *testing.T) {
 	write(sliding)
 	redistest.Eventually(t, "what was refused is in force with the next overlay", loaded(6))
 	expect(t, client, two("m=a"), "OK: OK 1")
+}
+
+// If a configuration that was refused because of the overlay does not fit the next overlay either, it is refused for
+// what is wrong with that one, in the log and to the control plane. An overlay that comes before the first configuration
+// is kept for it.
+func TestOverlayThatDoesNotFitEither(t *testing.T) {
+	plane, address := startControlPlane(t)
+	path := filepath.Join(t.TempDir(), "overlay.yaml")
+	write := func(hours int) {
+		must(t, os.WriteFile(path, fmt.Appendf(nil, `limits: [{match: "d.*", window: %dh}]`, hours), 0o600))
+	}
+	write(9000)
+	s, _, err := FromEnvironment([]string{"CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_SERVER_URL=" + address, "TIERLIMIT_OVERLAY=" + path,
+		"HOST=127.0.0.1", "GRPC_HOST=127.0.0.1", "DEBUG_HOST=127.0.0.1", "PORT=0", "GRPC_PORT=0", "DEBUG_PORT=0", "USE_PROMETHEUS=false", "USE_STATSD=false"})
+	must(t, err)
+	s.LookEvery = 10 * time.Millisecond
+	var log strings.Builder
+	server, err := Start(t.Context(), s, slog.New(slog.NewTextHandler(&log, nil)))
+	must(t, err)
+	defer server.Close()
+	<-plane.asked
+	year := resource(t, `name: "a" domain: "d" descriptors { key: "k" rate_limit { unit: YEAR requests_per_unit: 3 } }`)
+	if nack := plane.publish("1", year); !strings.Contains(nack.GetErrorDetail().GetMessage(), "9000h") {
+		t.Error(nack)
+	}
+	write(9001)
+	redistest.Eventually(t, "9001 hours are refused", func() bool { return server.stats.ConfigLoadError.Load() == 2 })
+	if nack := plane.publish("1", year); !strings.Contains(nack.GetErrorDetail().GetMessage(), "9001h") {
+		t.Error(nack)
+	}
+	if server.service.Config() != nil {
+		t.Error("a configuration is in force")
+	}
+	write(1)
+	redistest.Eventually(t, "one hour is in force", func() bool { return server.stats.ConfigLoadSuccess.Load() == 1 })
+	if ack := plane.publish("1", year); ack.GetErrorDetail() != nil {
+		t.Error(ack)
+	}
+	server.Close()
+	if text := "with the new overlay either"; strings.Count(log.String(), text) != 1 {
+		t.Errorf("not %q once in %s", text, log.String())
+	}
 }
 
 // A service does not start with an overlay that it cannot read.
