@@ -172,6 +172,20 @@ func TestControlPlaneThatRepeatsWhatWasRefused(t *testing.T) {
 	if ack := plane.publish("2", resource(t, `name: "a" domain: "d" descriptors { key: "k" rate_limit { unit: DAY requests_per_unit: 2 } }`)); ack.GetErrorDetail() != nil || ack.GetVersionInfo() != "2" {
 		t.Errorf("%v", ack)
 	}
+	if ack := plane.publish("3"); ack.GetErrorDetail() != nil || ack.GetVersionInfo() != "3" {
+		t.Errorf("%v", ack)
+	}
+}
+
+// A first configuration without resources is put in force: it limits nothing.
+func TestControlPlaneThatHasNothing(t *testing.T) {
+	plane, address := startControlPlane(t)
+	server := startOn(t, "", t.TempDir(), "CONFIG_TYPE=GRPC_XDS_SOTW", "CONFIG_GRPC_XDS_SERVER_URL="+address)
+	<-plane.asked
+	if ack := plane.publish("1"); ack.GetErrorDetail() != nil || ack.GetVersionInfo() != "1" {
+		t.Errorf("%v", ack)
+	}
+	expect(t, server.client(t), asking("d k=v"), "OK: OK")
 }
 
 // A refused configuration that is sent again after something that cannot be read is refused for its own mistakes.
@@ -490,12 +504,16 @@ func TestOverlayThatDoesNotFitEither(t *testing.T) {
 	if nack := plane.publish("1", year); !strings.Contains(nack.GetErrorDetail().GetMessage(), "9001h") {
 		t.Error(nack)
 	}
+	other := resource(t, `name: "a" domain: "d" descriptors { key: "l" rate_limit { unit: YEAR requests_per_unit: 3 } }`)
+	if nack := plane.publish("1", other); !strings.Contains(nack.GetErrorDetail().GetMessage(), "9001h") {
+		t.Error(nack)
+	}
 	if server.service.Config() != nil {
 		t.Error("a configuration is in force")
 	}
 	write(1)
 	redistest.Eventually(t, "one hour is in force", func() bool { return server.stats.ConfigLoadSuccess.Load() == 1 })
-	if ack := plane.publish("1", year); ack.GetErrorDetail() != nil {
+	if ack := plane.publish("1", other); ack.GetErrorDetail() != nil {
 		t.Error(ack)
 	}
 	server.Close()
