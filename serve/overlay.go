@@ -44,10 +44,6 @@ func readOverlay(path string) (*config.Overlay, []byte, error) {
 func (w *overlayWatch) again() {
 	s := w.server
 	overlay, text, err := readOverlay(s.settings.Overlay)
-	if err != nil && text == nil {
-		w.logOnce(err)
-		return
-	}
 	settled := bytes.Equal(text, w.seen)
 	w.seen = text
 	if !settled {
