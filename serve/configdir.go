@@ -106,19 +106,29 @@ func (r *reading) isReadAnyway(path string) bool {
 	if err != nil || info.Mode()&fs.ModeSymlink == 0 {
 		return false
 	}
-	dir, err := filepath.EvalSymlinks(r.dir)
+	dir, err := realPath(r.dir)
 	if err != nil {
 		return false
 	}
-	target, err := filepath.EvalSymlinks(path)
+	target, err := realPath(path)
 	if err != nil {
 		return false
 	}
-	relative, err := filepath.Rel(dir, target)
-	if err != nil || !filepath.IsLocal(relative) {
+	relative, err := filepath.Rel(dir, target) // begins with ".." outside the directory, which is skipped
+	if err != nil {
 		return false
 	}
 	return relative == "." || !slices.ContainsFunc(strings.Split(relative, string(filepath.Separator)), r.isSkipped)
+}
+
+// realPath returns an absolute path without links. The directory may be given by a relative path, and its links may be
+// absolute.
+func realPath(path string) (string, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return "", err
+	}
+	return filepath.EvalSymlinks(path)
 }
 
 // readEntry reads a file or directory. Depth is that of the directory that holds it.

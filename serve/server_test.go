@@ -343,20 +343,24 @@ func TestLinkedDirectories(t *testing.T) {
 	}
 	for link, target := range map[string]string{
 		"current": "releases/v1", "again": ".", "sub": "..data/sub", "hidden": ".git", "linked": "../elsewhere",
+		"absolute": filepath.Join(dir, "releases/v1"),
 	} {
 		must(t, os.Symlink(target, filepath.Join(dir, link)))
 	}
+	t.Chdir(root)
 	for ignoreDotFiles, want := range map[bool]string{
 		false: ".git/c.yaml linked/d.yaml releases/v1/a.yaml sub/b.yaml",
 		true:  "hidden/c.yaml linked/d.yaml releases/v1/a.yaml sub/b.yaml",
 	} {
-		files, err := readDir(dir, ignoreDotFiles)
-		names := ""
-		for _, f := range files {
-			names += " " + f.Name
-		}
-		if err != nil || names != " "+want {
-			t.Errorf("%q, want %q (%v)", names, want, err)
+		for _, dir := range []string{dir, "config"} {
+			files, err := readDir(dir, ignoreDotFiles)
+			names := ""
+			for _, f := range files {
+				names += " " + f.Name
+			}
+			if err != nil || names != " "+want {
+				t.Errorf("%s: %q, want %q (%v)", dir, names, want, err)
+			}
 		}
 	}
 }
