@@ -28,12 +28,9 @@ type healthState struct {
 	broken map[string]bool // by name of the part
 }
 
-func newHealth(broken ...string) *healthState {
+func newHealth() *healthState {
 	h := &healthState{grpc: health.NewServer(), broken: make(map[string]bool)}
 	h.watchable, h.endWatches = context.WithCancel(context.Background())
-	for _, part := range broken {
-		h.broken[part] = true
-	}
 	h.set("", true)
 	return h
 }

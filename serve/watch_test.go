@@ -61,7 +61,8 @@ func TestFilesThatAreReplacedTogether(t *testing.T) {
 // startWithoutLooks starts a service that does not look at its files again, because the test does.
 func startWithoutLooks(t *testing.T, settings ...string) *Server {
 	t.Helper()
-	s, _, err := FromEnvironment(append(settings, "HOST=127.0.0.1", "GRPC_HOST=127.0.0.1", "DEBUG_HOST=127.0.0.1", "PORT=0", "GRPC_PORT=0", "DEBUG_PORT=0", "USE_PROMETHEUS=false", "USE_STATSD=false"))
+	s, _, err := FromEnvironment(append(settings,
+		"HOST=127.0.0.1", "GRPC_HOST=127.0.0.1", "DEBUG_HOST=127.0.0.1", "PORT=0", "GRPC_PORT=0", "DEBUG_PORT=0", "USE_PROMETHEUS=false", "USE_STATSD=false"))
 	must(t, err)
 	s.LookEvery = time.Hour
 	server, err := Start(t.Context(), s, slog.New(slog.DiscardHandler))
@@ -96,7 +97,11 @@ func TestLooks(t *testing.T) {
 			t.Errorf("%d were put in force, and %d were not, want %d and %d", s, f, successes, failures)
 		}
 	}
-	const a, b, bad = "domain: a\ndescriptors: [{key: k, rate_limit: {unit: day}}]", "domain: b\ndescriptors: [{key: k, rate_limit: {unit: day}}]", "domain: c\ndescriptors: [{key: k, rate_limit: {unit: eon}}]"
+	const (
+		a   = "domain: a\ndescriptors: [{key: k, rate_limit: {unit: day}}]"
+		b   = "domain: b\ndescriptors: [{key: k, rate_limit: {unit: day}}]"
+		bad = "domain: c\ndescriptors: [{key: k, rate_limit: {unit: eon}}]"
+	)
 	for _, l := range []struct {
 		text, inForce       string
 		successes, failures uint64
@@ -116,9 +121,15 @@ func TestLooks(t *testing.T) {
 func TestLooksAtTheOverlay(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "overlay.yaml")
 	write := func(text string) { must(t, os.WriteFile(path, []byte(text), 0o600)) }
-	const a, b, bad, unfit = "limits: [{match: d.k, window: 1h}]", "limits: [{match: d.k, window: 2h}]", "limits: 5", "limits: [{match: d.k, window: 9000h}]"
+	const (
+		a     = "limits: [{match: d.k, window: 1h}]"
+		b     = "limits: [{match: d.k, window: 2h}]"
+		bad   = "limits: 5"
+		unfit = "limits: [{match: d.k, window: 9000h}]"
+	)
 	write(a)
-	server := startWithoutLooks(t, "TIERLIMIT_OVERLAY="+path, "RUNTIME_ROOT="+configDir(t, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: day}}]"))
+	server := startWithoutLooks(t, "TIERLIMIT_OVERLAY="+path,
+		"RUNTIME_ROOT="+configDir(t, "domain: d\ndescriptors: [{key: k, rate_limit: {unit: day}}]"))
 	w := overlayWatch{server: server}
 	must(t, w.begin())
 	for i, l := range []struct {
