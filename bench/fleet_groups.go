@@ -40,7 +40,7 @@ func fleetGroups(s settings, run string, peers []contender) []group {
 	return []group{
 		{name: fleetUniform, title: keys + " keys, uniform, always allowed, many processes",
 			workload: func() workload { return manyKeys(run+":fleet", s.Keys) }, reference: nameRedisRate,
-			contenders: contenders, sizes: s.Fleet, share: 1, prefill: true},
+			contenders: join(contenders, []contender{{nameBatches, floor, openPlainBatches(1)}}), sizes: s.Fleet, share: 1, prefill: true},
 		{name: fleetOpen, title: keys + " keys, uniform, many processes; calls come at a third of what redis_rate decides",
 			workload: func() workload { return manyKeys(run+":open", s.Keys) }, reference: nameRedisRate,
 			contenders: contenders, sizes: s.Fleet, share: 1, prefill: true, offered: capacityPart},

@@ -86,6 +86,7 @@ const (
 	nameXTimeRate = "floor: x/time/rate, one process"
 	nameAtMost    = "floor: 512 calls at a time, others return"
 	nameGathering = "floor: callers wait and are let go"
+	nameBatches   = "floor: group commit of plain GCRA"
 )
 
 // groups returns all groups to measure, with keys that only this run uses.
@@ -124,7 +125,8 @@ func groups(s settings, run string) []group {
 			contenders: []contender{gcra, log, peers[0], {namePlainGCRA, floor, openPlainGCRA}, {nameReturn, floor, openReturn}},
 			sizes:      inThisProcess(1), share: 1, finer: true, inTurn: true},
 		{name: "uniform", title: keys + " keys, uniform, always allowed",
-			workload: func() workload { return manyKeys(run, s.Keys) }, reference: nameRedisRate, contenders: all, share: 1, finer: true, prefill: true},
+			workload: func() workload { return manyKeys(run, s.Keys) }, reference: nameRedisRate,
+			contenders: join(all, []contender{{nameBatches, floor, openPlainBatches(2)}}), share: 1, finer: true, prefill: true},
 		{name: "zipf", title: keys + " keys, zipf(1.1), 100 a minute each, most denied",
 			workload: func() workload { return mostlyDenied(run, s.Keys) }, reference: nameRedisRate,
 			contenders: join([]contender{gcra, log}, peers), share: 1, useUp: true},
