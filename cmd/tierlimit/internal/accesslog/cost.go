@@ -27,7 +27,7 @@ func (k CostKind) Of(r Request) int64 {
 	case CostBytes:
 		return max(1, r.Bytes)
 	case CostKilobytes:
-		return max(1, (r.Bytes+999)/1000)
+		return max(0, r.Bytes-1)/1000 + 1
 	}
 	return max(1, r.Cost)
 }

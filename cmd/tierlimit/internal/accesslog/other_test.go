@@ -1,6 +1,7 @@
 package accesslog
 
 import (
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -186,6 +187,9 @@ func TestCostsAndUsers(t *testing.T) {
 		if parsed, err := ParseCostKind(string(kind)); err != nil || parsed.Of(r) != want || kind.Of(Request{}) != 1 {
 			t.Errorf("%s: %v, %d, want %d", kind, err, parsed.Of(r), want)
 		}
+	}
+	if got := CostKilobytes.Of(Request{Bytes: math.MaxInt64}); got != math.MaxInt64/1000+1 {
+		t.Errorf("the largest size costs %d kB", got)
 	}
 	if CostRequests.Of(Request{Cost: 9}) != 9 {
 		t.Error("the log's cost is not taken")
