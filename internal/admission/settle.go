@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/lua"
 	"github.com/tierlimit/tierlimit/remote"
 	"github.com/tierlimit/tierlimit/tiered"
 )
@@ -32,7 +33,7 @@ func Settle(ctx context.Context, q tiered.Request, d *limit.Decision, actual int
 	case q.Rule.Limit().IsConcurrent(): // slots are given back anyway; this is a rule of RuleFor
 	case d.Granted == 0: // a dry run let the call through and charged nothing
 	case more > 0:
-		return q.Rule.ChargeUsed(ctx, q.Key, more)
+		return q.Rule.ChargeUsed(ctx, q.Key, min(more, lua.MaxUnits)) // more than that is an error, and would be free
 	case more < 0 && d.Degraded() && ago >= q.Rule.Limit().Window():
 		// has left the window, which only this code can tell: see Rule.Refund
 	case more < 0:

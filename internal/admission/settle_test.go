@@ -2,6 +2,7 @@ package admission_test
 
 import (
 	"context"
+	"math"
 	"testing"
 	"time"
 
@@ -21,6 +22,7 @@ func TestSettleCorrectsCharges(t *testing.T) {
 	}{
 		{"as charged", 10, 10, 0},
 		{"more", 13, 13, 0},
+		{"more than can be counted", math.MaxInt64, 100, 0},
 		{"less", 7, 7, 0},
 		{"nothing", 0, 0, 0},
 		{"less than nothing", -1, 0, 0},
