@@ -45,17 +45,35 @@ func (p *Page) serveKey(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	status := http.StatusOK
-	if err := p.ask(r.Context(), &a, reset); err != nil {
-		a.Error = err.Error()
+	if err := p.ask(r.Context(), &a); err != nil {
 		status = http.StatusBadRequest
 		if errors.Is(err, limit.ErrClosed) {
 			status = http.StatusServiceUnavailable
+		}
+		a.Error = err.Error()
+	} else if reset {
+		// The question had an answer, so that an error is no mistake of the person: Redis cannot be reached.
+		if err := p.reset(r.Context(), &a); err != nil {
+			status, a.Error, a.Answer = http.StatusServiceUnavailable, err.Error(), nil
 		}
 	}
 	p.write(w, status, a)
 }
 
-func (p *Page) ask(ctx context.Context, a *asked, reset bool) error {
+// reset resets the key of a question that has been answered, and answers it again.
+func (p *Page) reset(ctx context.Context, a *asked) error {
+	key, err := parseKey(a.Key)
+	if err != nil {
+		return err
+	}
+	if err := a.Under.Reset(ctx, key); err != nil {
+		return err
+	}
+	a.Reset = true
+	return p.ask(ctx, a)
+}
+
+func (p *Page) ask(ctx context.Context, a *asked) error {
 	key, err := parseKey(a.Key)
 	if err != nil {
 		return err
@@ -71,12 +89,6 @@ func (p *Page) ask(ctx context.Context, a *asked, reset bool) error {
 		return err
 	}
 	a.Name, a.Under = p.name(key), rule
-	if reset {
-		if err := rule.Reset(ctx, key); err != nil {
-			return err
-		}
-		a.Reset = true
-	}
 	d, err := rule.Peek(ctx, key, cost)
 	if err != nil {
 		return err

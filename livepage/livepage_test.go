@@ -506,6 +506,10 @@ func TestReset(t *testing.T) {
 	if _, body := post(t, reading, url.Values{"rule": {"search"}, "key": {"alice"}}); strings.Contains(body, `value="reset"`) {
 		t.Error("a page that only reads shows a button to reset")
 	}
+	mistake := url.Values{"rule": {"search"}, "key": {"alice"}, "do": {"reset"}, "cost": {"4"}}
+	if status, _ := post(t, page, mistake); status != http.StatusBadRequest || free() != 1 {
+		t.Errorf("a request that was refused reset the key: %d, %d units left", status, free())
+	}
 	_, body := post(t, page, url.Values{"rule": {"search"}, "key": {"alice"}})
 	contains(t, body, "Reset alice of search")
 	status, body := post(t, page, form, "Sec-Fetch-Site", "same-origin")
@@ -546,7 +550,7 @@ func TestOutage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, page := mounted(t, l)
+	_, page := mounted(t, l, AllowReset())
 	server.Kill()
 	for deadline := time.Now().Add(20 * time.Second); !l.Degraded(); {
 		if time.Now().After(deadline) {
@@ -559,6 +563,12 @@ func TestOutage(t *testing.T) {
 	contains(t, body, "Redis counts as lost", `<p class="state outage"`, "fallback")
 	_, body = post(t, page, url.Values{"rule": {"search"}, "key": {"alice"}})
 	contains(t, body, "tier “fallback”")
+	// A reset needs Redis. That it is lost is no mistake of the person.
+	status, body := post(t, page, url.Values{"rule": {"search"}, "key": {"alice"}, "do": {"reset"}})
+	if status != http.StatusServiceUnavailable {
+		t.Errorf("a reset without Redis got status %d", status)
+	}
+	contains(t, body, "resetting a key")
 }
 
 func TestOneUnitIsNotMany(t *testing.T) {
