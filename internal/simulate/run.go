@@ -53,14 +53,15 @@ func (r *Result) add(o *Result) {
 	}
 }
 
-// decider decides requests of one unit of one key.
-type decider func(at int64) (allowed bool)
+// Decider decides requests of one unit of one key, each at a time in µs since the epoch.
+type Decider func(at int64) (allowed bool)
 
 // longLog is the largest quota for which a log is run as a model, which looks at every unit that it holds several
 // times per decision. For larger quotas the textbook's log is used, which decides the same.
 const longLog = 1_000
 
-func newDecider(l limit.Limit, a limit.Algorithm) (decider, error) {
+// NewDecider returns the decider of an algorithm. The error is like that of [Traffic.Run].
+func NewDecider(l limit.Limit, a limit.Algorithm) (Decider, error) {
 	m, err := model.New(l, a)
 	if err != nil {
 		return nil, err
@@ -71,7 +72,7 @@ func newDecider(l limit.Limit, a limit.Algorithm) (decider, error) {
 	return func(at int64) bool { return m.TakeUpTo(at, 1).Allowed }, nil
 }
 
-func newExact(l limit.Limit) decider {
+func newExact(l limit.Limit) Decider {
 	log := textbook.New(l.Quota(), l.Window())
 	return func(at int64) bool { return log.Allow("", at) }
 }
@@ -80,7 +81,7 @@ func newExact(l limit.Limit) decider {
 // key at a time. progress, if not nil, is called by any of them with a number of further requests done. The error
 // wraps [limit.ErrInvalidLimit] or [limit.ErrInvalidAlgorithm], or is ctx's.
 func (t *Traffic) Run(ctx context.Context, l limit.Limit, a limit.Algorithm, progress func(requests int)) (*Result, error) {
-	if _, err := newDecider(l, a); err != nil {
+	if _, err := NewDecider(l, a); err != nil {
 		return nil, err
 	}
 	total := &Result{}
@@ -110,7 +111,7 @@ func (t *Traffic) Run(ctx context.Context, l limit.Limit, a limit.Algorithm, pro
 const progressEvery = 4096
 
 func (t *Traffic) runKey(ctx context.Context, key int, l limit.Limit, a limit.Algorithm, r *Result, progress func(int)) {
-	decide, err := newDecider(l, a)
+	decide, err := NewDecider(l, a)
 	if err != nil {
 		return // Run has checked that there is no error
 	}

@@ -1,8 +1,10 @@
 package study
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -124,6 +126,32 @@ func TestWorstWindow(t *testing.T) {
 				t.Errorf("the moments show %d units at most, want %d", most, want.units)
 			}
 		})
+	}
+}
+
+// The explanation and the picture of a worst window are right if there are more requests than are kept.
+func TestWorstWindowOfManyRequests(t *testing.T) {
+	const minute = 60_000_000
+	traffic := simulate.New(func(yield func(int64, string) bool) {
+		for i := range int64(60_000) { // at 1,000 a second, around the boundary of two fixed windows
+			if !yield(100*minute-20_000_000+i*1000, "key") {
+				return
+			}
+		}
+	})
+	c := plan.Candidate{Limit: limit.PerMinute(15_000), Algorithm: limit.FixedWindow()}
+	all, err := Points(t.Context(), []plan.Candidate{c}, func(plan.Candidate) *simulate.Traffic { return traffic }, func(string) {}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w, ok, err := WorstWindow(all[0])
+	const words = "Units granted before that: 15000; and after it, where the count starts again from zero: 15000."
+	if err != nil || !ok || w.Worst.Units != 30_000 || !strings.Contains(w.Words, words) {
+		t.Errorf("%v %v, %d units: %q", ok, err, w.Worst.Units, w.Words)
+	}
+	most := slices.MaxFunc(w.Moments, func(a, b Moment) int { return cmp.Compare(a.Held, b.Held) })
+	if most.Held < 29_990 || len(w.Moments) > 2*maxMoments {
+		t.Errorf("%d moments, which show %d units at most, want about 30000", len(w.Moments), most.Held)
 	}
 }
 

@@ -2,9 +2,10 @@ package study
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
-	"github.com/tierlimit/tierlimit/internal/model"
+	"github.com/tierlimit/tierlimit/internal/simulate"
 	"github.com/tierlimit/tierlimit/limit"
 )
 
@@ -20,16 +21,39 @@ type Window struct {
 	Point
 	Key        string
 	Start, End time.Time
-	Moments    []Moment
+	// Moments are the requests from a window before the start, first the denied ones and then the granted ones.
+	// Of very many, they are a sample.
+	Moments []Moment
 	// Boundaries are the times at which the algorithm's own windows or sub-windows begin. They are left
 	// out if there are too many to show.
 	Boundaries []int64
 	// Words explain what led to the window.
-	Words string
+	Words  string
+	grants []int64 // the times of the grants in the window
 }
 
-// maxMoments bounds the number of requests that are shown around one window.
-const maxMoments = 20_000
+// maxMoments bounds the number of requests of one kind that are kept around one window. More could not be told apart.
+const maxMoments = 10_000
+
+// sample keeps moments: each of them at first, and when there are maxMoments, every second, every fourth, and so on.
+type sample struct {
+	kept        []Moment
+	seen, every int
+}
+
+func (s *sample) add(m Moment) {
+	if s.seen++; (s.seen-1)%max(1, s.every) != 0 {
+		return
+	}
+	if s.kept = append(s.kept, m); len(s.kept) < maxMoments {
+		return
+	}
+	half := s.kept[:0]
+	for i := 0; i < maxMoments; i += 2 {
+		half = append(half, s.kept[i])
+	}
+	s.kept, s.every = half, 2*max(1, s.every)
+}
 
 // WorstWindow returns the fullest window of a point. ok is false if no request was allowed.
 func WorstWindow(p Point) (w Window, ok bool, err error) {
@@ -39,28 +63,37 @@ func WorstWindow(p Point) (w Window, ok bool, err error) {
 	length := p.Limit.Window()
 	w = Window{Point: p, Key: p.Traffic.Name(p.Worst.Key), End: time.UnixMicro(p.Worst.End).UTC()}
 	w.Start = w.End.Add(-length)
-	m, err := model.New(p.Limit, p.Algorithm)
+	decide, err := simulate.NewDecider(p.Limit, p.Algorithm)
 	if err != nil {
 		return Window{}, false, err
 	}
 	from, until := w.Start.Add(-length).UnixMicro(), w.End.Add(length/4).UnixMicro()
 	var granted []int64
+	var shown [2]sample // of the denied requests, and of the granted
 	for _, request := range p.Traffic.Of(p.Worst.Key) {
 		at := p.Traffic.At(request)
-		if at > until || len(w.Moments) == maxMoments {
+		if at > until {
 			break
 		}
-		allowed := m.TakeUpTo(at, 1).Allowed
+		allowed := decide(at)
 		if allowed {
 			granted = append(granted, at)
 		}
 		for len(granted) > 0 && granted[0] <= at-length.Microseconds() {
 			granted = granted[1:]
 		}
+		kind := &shown[0]
+		if allowed {
+			kind = &shown[1]
+		}
 		if at >= from {
-			w.Moments = append(w.Moments, Moment{At: at, Allowed: allowed, Held: int64(len(granted))})
+			kind.add(Moment{At: at, Allowed: allowed, Held: int64(len(granted))})
+		}
+		if allowed && at == p.Worst.End {
+			w.grants = slices.Clone(granted)
 		}
 	}
+	w.Moments = slices.Concat(shown[0].kept, shown[1].kept)
 	w.Boundaries = boundaries(p, from, until)
 	w.Words = w.explain()
 	return w, true, nil
@@ -106,16 +139,6 @@ func (w Window) explain() string {
 	return fmt.Sprintf("%d of the window's units lay in its oldest sub-window, which by then was counted only in part, as if its units were spread evenly; but they came late in it, so nearly all were less than a window old. That let %d too many pass.", oldest, over)
 }
 
-// grants returns the times of the grants in the window.
-func (w Window) grants() (at []int64) {
-	for _, m := range w.Moments {
-		if m.Allowed && m.At > w.Start.UnixMicro() && m.At <= w.End.UnixMicro() {
-			at = append(at, m.At)
-		}
-	}
-	return at
-}
-
 // aroundBoundary returns the time of the boundary inside the window, and the number of the window's
 // units that were granted before it.
 func (w Window) aroundBoundary() (before int64, boundary time.Time) {
@@ -126,7 +149,7 @@ func (w Window) aroundBoundary() (before int64, boundary time.Time) {
 		start, _ := w.Limit.Calendar(w.End)
 		at = start.UnixMicro()
 	}
-	for _, grant := range w.grants() {
+	for _, grant := range w.grants {
 		if grant < at {
 			before++
 		}
@@ -140,7 +163,7 @@ func (w Window) inOldest() (units int64) {
 	k, length := int64(w.Algorithm.Buckets()), w.Limit.Window().Microseconds()
 	bucket := func(t int64) int64 { return t/length*k + t%length*k/length }
 	current := bucket(w.End.UnixMicro())
-	for _, grant := range w.grants() {
+	for _, grant := range w.grants {
 		if bucket(grant) == current-k {
 			units++
 		}
