@@ -17,8 +17,8 @@ import (
 	"github.com/tierlimit/tierlimit/internal/redistest"
 )
 
-// runDemo builds the command, runs its demo, and returns the page's address.
-func runDemo(t *testing.T) string {
+// command builds the command and returns its file.
+func command(t *testing.T) string {
 	t.Helper()
 	binary := filepath.Join(t.TempDir(), "tierlimit")
 	build := exec.Command("go", "build", "-o", binary, "./cmd/tierlimit")
@@ -26,7 +26,13 @@ func runDemo(t *testing.T) string {
 	if output, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, output)
 	}
-	demo := exec.Command(binary, "demo", "-addr", "127.0.0.1:0")
+	return binary
+}
+
+// runDemo runs the command's demo, and returns the page's address.
+func runDemo(t *testing.T) string {
+	t.Helper()
+	demo := exec.Command(command(t), "demo", "-addr", "127.0.0.1:0")
 	demo.Env = append(os.Environ(), "REDIS_URL=") // as for a user who tries the demo
 	stdout, err := demo.StdoutPipe()
 	if err != nil {
