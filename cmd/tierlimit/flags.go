@@ -135,12 +135,15 @@ func partFlag(set *flag.FlagSet, name, usage string, take func(float64)) {
 // part reads a part of a whole: "0.05" or "5%".
 func part(s string) (float64, error) {
 	number, percent := strings.CutSuffix(s, "%")
-	f, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
-	if err != nil {
+	number = strings.TrimSpace(number)
+	f, err := strconv.ParseFloat(number, 64)
+	switch hundredth, failed := strconv.ParseFloat(number+"e-2", 64); {
+	case err != nil:
 		return 0, fmt.Errorf("%q is not a fraction like 0.05 or 5%%", s)
-	}
-	if percent {
-		f /= 100
+	case percent && failed == nil:
+		return hundredth, nil // 0.7 / 100 is rounded twice, and is less than 0.007
+	case percent: // the number has an exponent of its own
+		return f / 100, nil
 	}
 	return f, nil
 }

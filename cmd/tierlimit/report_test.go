@@ -152,6 +152,19 @@ func TestReportOfANeedWithWrongDecisions(t *testing.T) {
 	}
 }
 
+// A percentage is the same part as the fraction: 0.7 % of 1,000 requests are 7.
+func TestPercentages(t *testing.T) {
+	for n := range 1000 {
+		percentage := fmt.Sprintf("%d.%d%%", n/10, n%10)
+		if got, err := part(percentage); err != nil || got != float64(n)/1000 {
+			t.Errorf("%s: %v, %v", percentage, got, err)
+		}
+	}
+	if got, err := part("5e-1 %"); err != nil || got != 0.005 {
+		t.Error(got, err)
+	}
+}
+
 // On a real Redis, plan measures bytes and Redis's own times, and leaves nothing behind.
 func TestPlanOnARealRedis(t *testing.T) {
 	t.Parallel()
