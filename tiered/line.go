@@ -32,11 +32,10 @@ const asksPerSecond = 10_000
 // queues and of other calls (laws 6 and 7).
 const mostAsking = 256
 
-// lines holds the queues of all callers of Wait and AcquireWait, by rule and key. Each limit of the same
-// name has its own queue (see [Rule.WithLimit] and [Limiter.ChangeRule]), so that a caller that waits
-// under one limit does not hold up callers whose limit has room. Each outage policy has its own queue too
-// (see [Rule.WithOutage]), so that a caller that may go on without Redis does not wait behind one that
-// may not.
+// lines holds the queues of all callers of Wait and AcquireWait, by rule and key. Rules of the same name with other
+// settings have their own queues (see [Rule.WithLimit] and [Limiter.ChangeRule]), so that a caller that waits under
+// one limit or algorithm does not hold up callers whose rule has room. The same is true for outage policies (see
+// [Rule.WithOutage]): a caller that may go on without Redis does not wait behind one that may not.
 type lines struct {
 	nonEmpty atomic.Bool // whether there are any queues; read by release, because usually nobody waits
 	mu       sync.Mutex  // guards all queues and their waiters
@@ -80,7 +79,7 @@ func (ls *lines) close() {
 	}
 }
 
-// line is the queue of the callers that wait for units of one key under one limit and policy, in order of
+// line is the queue of the callers that wait for units of one key under rules with the same settings, in order of
 // arrival. Only the first waiter asks Redis.
 type line struct {
 	lines    *lines
@@ -120,12 +119,12 @@ func (ls *lines) join(w *waiter) *line {
 	return q
 }
 
-// lineFor returns the queue of a waiter's key, limit and policy. It makes one if there is none. The lock
+// lineFor returns the queue of a waiter's key and rule. It makes one if there is none. The lock
 // must be held.
 func (ls *lines) lineFor(w *waiter) *line {
 	id := w.rule.heldKey(&w.key)
 	for _, q := range ls.byKey[id] {
-		if r := q.first().rule; r.limit == w.rule.limit && r.config.policy == w.rule.config.policy {
+		if q.first().rule.equal(w.rule) {
 			return q
 		}
 	}

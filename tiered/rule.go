@@ -29,7 +29,7 @@ type Rule struct {
 	capacity   int64
 	maxCost    int64 // largest valid cost: the capacity, or more if denied requests count
 	encoded    *remote.Rule
-	denialSalt uint64 // differs for each rule and limit
+	denialSalt uint64 // differs for each rule, limit in Redis and algorithm
 	inOutage   *outage.Rule
 	counters   *ruleCounters   // counters of the rule's name
 	decisions  *decisionCounts // counts for rules on a dry run, or for the others
@@ -115,7 +115,7 @@ func (l *Limiter) describedRule(name string, lim limit.Limit, c ruleConfig) (*Ru
 		limiter: l, name: name, given: asked, limit: lim, inRedis: inRedis, config: c, algorithm: a, why: why,
 		capacity:   a.Capacity(inRedis),
 		maxCost:    a.Capacity(counted),
-		denialSalt: l.hasher.Salt(fmt.Sprint("denial ", name, " ", lim, " ", a)),
+		denialSalt: l.hasher.Salt(fmt.Sprint("denial ", name, " ", inRedis, " ", a)),
 		slotTTL:    slotTTL,
 	}
 	r.counters, r.decisions = l.metrics.rule(name, c.dryRun)

@@ -22,8 +22,8 @@ import (
 // that Redis's last answer stated is over, or when another caller joins the queue more than a second after that
 // answer. Only then does it notice units that another process gave back, as by [Rule.Refund] or [Hold.Settle].
 //
-// Callers in one process that wait for the same key, limit and outage policy of a rule form one queue,
-// which is served in order. The first caller also asks for those behind it, so Redis is asked once for
+// Callers in one process that wait for the same key of a rule, and whose rules have the same settings, form one
+// queue, which is served in order. The first caller also asks for those behind it, so Redis is asked once for
 // each release, however many wait. A large cost in front makes smaller ones behind it wait. Each process
 // has its own queue, and callers of [Rule.AllowN] do not queue. Among different queues and such callers,
 // capacity goes to the one that asks first when it is free. Under the outage policy [Allow], waiting
@@ -74,8 +74,8 @@ func (w *waiter) wait(ctx context.Context) (limit.Decision, error) {
 	}
 }
 
-// waiter is a call of Wait or AcquireWait. Waiters of one queue may have different rules of the same
-// name, see [Rule.WithLimit].
+// waiter is a call of Wait or AcquireWait. Waiters of one queue may have different rules with the same
+// settings, see [Rule.WithLimit].
 type waiter struct {
 	rule     *Rule
 	key      callKey
@@ -195,8 +195,8 @@ func (r *Rule) takesAtLeast(first, more int64) time.Duration {
 	return time.Duration(min(windows*float64(r.limit.Window()), float64(limit.MaxWindow)))
 }
 
-// AcquireWait is like [Rule.Acquire], but waits until the units are free. Callers in one process that
-// wait for the same key, limit and outage policy of a rule form a queue, which is served in order. The
+// AcquireWait is like [Rule.Acquire], but waits until the units are free. Callers in one process that wait for
+// the same key of a rule, and whose rules have the same settings, form a queue, which is served in order. The
 // first caller asks again as soon as this process has released units of the key. It also asks every 50
 // ms, because Redis does not report releases by other processes; these are noticed after at most 50 ms
 // and a trip. It asks less often if the fleet waits for more than 500 keys: if n processes wait for m keys
