@@ -1,6 +1,7 @@
 package outage
 
 import (
+	"cmp"
 	"math"
 	"sync/atomic"
 	"time"
@@ -37,17 +38,29 @@ func (r *Rule) TakeOver(other *Rule) {
 	if other == r {
 		return
 	}
-	joined := new(succession)
-	if other != nil {
-		if of := other.succession.Load(); of != nil && of.last.Load() == other {
-			joined = of
-		}
+	joined, others := r.isLastOf(), other.isLastOf()
+	if others != nil {
+		others.last.Store(r)
 	}
-	joined.last.Store(r) // first, so that Latest always finds one
+	if joined = cmp.Or(joined, others); joined == nil {
+		joined = new(succession)
+		joined.last.Store(r) // first, so that Latest always finds one
+	}
 	r.succession.Store(joined)
 	if other != nil {
 		other.succession.Store(joined)
 	}
+}
+
+// isLastOf returns the succession of which the rule, which may be nil, is the last one, or nil if there is none.
+func (r *Rule) isLastOf() *succession {
+	if r == nil {
+		return nil
+	}
+	if of := r.succession.Load(); of != nil && of.last.Load() == r {
+		return of
+	}
+	return nil
 }
 
 // Latest returns the last of the rule's successors, or the rule itself if it has none. What a rule has charged is given

@@ -50,3 +50,21 @@ func TestLaw7SuccessorsInBetweenAreNotKept(t *testing.T) {
 		t.Error("the first rule refers to one in between")
 	}
 }
+
+// The same is true if those that came after it have also taken over from other rules, as a rule does when it applies
+// again to keys that had limits of their own.
+func TestLaw7SuccessorsOfSeveralRulesAreNotKept(t *testing.T) {
+	rules := make([]Rule, 10)
+	for i := 1; i < len(rules); i++ {
+		var own Rule
+		rules[i].TakeOver(&rules[i-1])
+		rules[i].TakeOver(&own)
+		if own.Latest() != &rules[i] {
+			t.Fatal("the rule of one key does not lead to the one that took over")
+		}
+	}
+	last := &rules[len(rules)-1]
+	if kept := rules[0].succession.Load().last.Load(); kept != last || rules[0].Latest() != last {
+		t.Error("the first rule refers to one in between")
+	}
+}
