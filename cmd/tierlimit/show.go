@@ -279,10 +279,7 @@ func (k *keyShown) printUnits(w io.Writer) error {
 		if u.ChargedFrom > 0 {
 			charged = span(k.State.Now-u.ChargedUntil, k.State.Now-u.ChargedFrom) + " ago"
 		}
-		leave := "-"
-		if u.LeavesUntil > 0 {
-			leave = "in " + span(max(0, u.LeavesFrom-k.State.Now), u.LeavesUntil-k.State.Now)
-		}
+		leave := "in " + span(max(0, u.LeavesFrom-k.State.Now), u.LeavesUntil-k.State.Now)
 		fmt.Fprintf(t, "  %d\t%s\t%s\n", u.Count, charged, leave)
 	}
 	return t.Flush()

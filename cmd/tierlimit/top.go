@@ -240,11 +240,9 @@ func (w *keyScan) print(out io.Writer) error {
 		if l != (limit.Limit{}) {
 			of = fmt.Sprint(mostUnits(l, k.state))
 		}
-		free := "-"
+		free := duration(k.state.Units[len(k.state.Units)-1].LeavesUntil - k.state.Now)
 		if k.state.Holders != nil {
 			free = "when released"
-		} else if last := k.state.Units[len(k.state.Units)-1]; last.LeavesUntil > 0 {
-			free = duration(last.LeavesUntil - k.state.Now)
 		}
 		fmt.Fprintf(t, "%d\t%s\t%s\t%s ago\t%s\n", k.used, of, key, duration(k.state.Now-k.state.Newest), free)
 	}

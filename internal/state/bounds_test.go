@@ -97,11 +97,15 @@ func TestLargestNumbersAreThoseOfTheScripts(t *testing.T) {
 		{"sub-windows far below a µs", strictly, true, counter(limit.MaxBuckets, 20, 0)}, // would keep a script from ending
 		{"largest total", strictly, false, counter(4, 20, 2*lua.MaxKeyUnits)},
 		{"larger total", strictly, true, counter(4, 20, 2*lua.MaxKeyUnits+1)},
+		{"no earlier sub-windows", strictly, false, append(pack(lua.TagCounter, 3, number{2, limit.MaxBuckets}, number{1, 1}, number{6, 1000},
+			number{6, 0}), make([]byte, limit.MaxBuckets+1)...)},
 		{"nothing after the header", strictly, true, pack(lua.TagCounter, now)},
 		{"longest window", log, false, ring(lua.LongestWindow, 2, 0)},
 		{"longer window", log, true, ring(lua.LongestWindow+1, 2, 0)},
 		{"largest quota", log, false, ring(1, lua.MaxLogUnits, 0)},
 		{"larger quota", log, true, ring(1, lua.MaxLogUnits+1, 0)},
+		{"a ring for its quota", log, false, ring(1, 2, 0)},
+		{"a ring for more than its quota", log, true, ring(1, 1, 0)},
 		{"nothing after the header", log, true, pack(lua.TagLog, now)},
 		{"largest quota", gcra, false, debt(now, lua.MaxKeyUnits, 1, 0)},
 		{"larger quota", gcra, true, debt(now, lua.MaxKeyUnits+1, 1, 0)},
@@ -120,6 +124,8 @@ func TestLargestNumbersAreThoseOfTheScripts(t *testing.T) {
 		{"most processes", limit.Concurrency(), false, lines(1, now+1, lua.MaxHolders)},
 		{"more processes", limit.Concurrency(), true, lines(1, now+1, lua.MaxHolders+1)},
 		{"no process", limit.Concurrency(), true, lines(1, now+1, 0)},
+		{"no units", limit.Concurrency(), true, lines(0, now+1, 1)},
+		{"all end before the first", limit.Concurrency(), true, append(pack(lua.TagSlots, now, number{7, 1}, number{7, now + 2}, number{7, now + 1}), make([]byte, 22)...)},
 	} {
 		check(c.what, c.algorithm, c.damaged, func(key string) error { return client.Set(ctx, key, c.value, time.Minute).Err() })
 	}
@@ -219,6 +225,25 @@ func TestARuleWithAnotherWindow(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// The debt of a GCRA key is shown as whole units, of which the first leaves when the fraction of a unit is over.
+func TestWhenUnitsOfADebtLeave(t *testing.T) {
+	const now, second = 1_800_000_000_000_000, 1_000_000
+	s, err := state.Decode(pack(lua.TagGCRA, now, number{7, now + 2*second + second/2}, number{6, 10}, number{6, 10 * second}), now, 0)
+	want := state.Units{Count: 3, LeavesFrom: now + second/2, LeavesUntil: now + 2*second + second/2}
+	if err != nil || len(s.Units) != 1 || s.Units[0] != want {
+		t.Errorf("%+v, %v", s, err)
+	}
+}
+
+// A fixed window whose end was overwritten with 0 is over, as it is for the script.
+func TestADamagedEndIsOver(t *testing.T) {
+	const now = 1_800_000_000_000_000
+	s, err := state.Decode(pack(lua.TagFixedWindow, now, number{7, 0}, number{6, 3}), now, 0)
+	if err != nil || s.Used() != 0 {
+		t.Errorf("%+v, %v", s, err)
 	}
 }
 

@@ -86,6 +86,9 @@ func TestDamagedLeasesAndHolds(t *testing.T) {
 	if leases, err := state.DecodeLeases(noUnits(lua.MaxLeases + 1)); !errors.Is(err, state.ErrDamaged) {
 		t.Errorf("%v, %v", leases, err)
 	}
+	if leases, err := state.DecodeLeases(noUnits(2)[:30]); !errors.Is(err, state.ErrDamaged) {
+		t.Errorf("%v, %v", leases, err)
+	}
 	if leases, err := state.DecodeLeases(noUnits(lua.MaxLeases)); err != nil || len(leases) != lua.MaxLeases {
 		t.Errorf("%v, %v", leases, err)
 	}

@@ -41,14 +41,9 @@ func ReadAll(ctx context.Context, node redis.Cmdable, keys []string, windows []i
 	for i, key := range keys {
 		texts[i], lives[i] = pipe.Get(ctx, key), pipe.PTTL(ctx, key)
 	}
-	// A problem with one key is the error of its command. If the trip fails, all commands have an error,
-	// unless the trip failed before it sent them, for example because of a wrong password.
-	_, failed := pipe.Exec(ctx)
-	if err := clock.Err(); err != nil {
+	// A problem with one key is the error of its command. If the trip fails, there is no clock.
+	if _, err := pipe.Exec(ctx); clock.Val().IsZero() {
 		return nil, err
-	}
-	if failed != nil && clock.Val().IsZero() {
-		return nil, failed
 	}
 	results := make([]Result, len(keys))
 	for i, key := range keys {

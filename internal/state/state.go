@@ -44,8 +44,7 @@ type Units struct {
 	Count int64
 	// The units were charged from ChargedFrom to ChargedUntil; 0 where the value does not say.
 	ChargedFrom, ChargedUntil int64
-	// The first unit leaves at LeavesFrom, and the last one at LeavesUntil at the latest; 0 where the
-	// value does not say.
+	// The first unit leaves at LeavesFrom, and the last one at LeavesUntil at the latest.
 	LeavesFrom, LeavesUntil int64
 }
 
@@ -99,7 +98,7 @@ func (s *State) setNow(clock int64) { s.Now = max(clock+s.Offset, s.Newest) }
 
 // add adds units, unless they have left the window.
 func (s *State) add(u Units) {
-	if u.Count > 0 && (u.LeavesUntil == 0 || u.LeavesUntil > s.Now) {
+	if u.Count > 0 && u.LeavesUntil > s.Now {
 		s.Units = append(s.Units, u)
 	}
 }
