@@ -108,7 +108,7 @@ func (ls *lines) join(w *waiter) *line {
 	between := q.units - q.first().cost
 	q.units += w.cost
 	switch {
-	case q.asking || q.next.IsZero() || q.first() == w:
+	case q.asking || q.next.IsZero(): // as for a queue that w begins
 	case time.Since(q.answeredAt) > lookAgain:
 		q.next = time.Time{}
 		q.first().wake.Send()

@@ -283,9 +283,20 @@ func TestWaitersAreCounted(t *testing.T) {
 		t.Error(err)
 	}
 	check("one behind it is turned away", 3, 0)
+	impatient, leaveBehind := context.WithCancel(t.Context())
+	var behind sync.WaitGroup
+	behind.Go(func() {
+		if _, err := r.Wait(impatient, "k", 1); !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	})
+	redistest.Eventually(t, "another one waits behind it", func() bool { return waiting(l, "r", "k") == 2 })
+	leaveBehind()
+	behind.Wait()
+	check("one behind it has left", 3, 1)
 	leave()
 	all.Wait()
-	check("the first has left", 3, 1)
+	check("the first has left", 3, 2)
 }
 
 // If a caller is turned away because Redis is lost, the decision says so, also for a caller that waits behind
