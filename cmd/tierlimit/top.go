@@ -240,9 +240,9 @@ func (w *keyScan) print(out io.Writer) error {
 		if l != (limit.Limit{}) {
 			of = fmt.Sprint(mostUnits(l, k.state))
 		}
-		free := duration(k.state.Units[len(k.state.Units)-1].LeavesUntil - k.state.Now)
-		if k.state.Holders != nil {
-			free = "when released"
+		free := "when released"
+		if k.state.Holders == nil {
+			free = duration(k.state.Units[len(k.state.Units)-1].LeavesUntil - k.state.Now)
 		}
 		fmt.Fprintf(t, "%d\t%s\t%s\t%s ago\t%s\n", k.used, of, key, duration(k.state.Now-k.state.Newest), free)
 	}
