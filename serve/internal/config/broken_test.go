@@ -66,6 +66,8 @@ func TestBrokenFiles(t *testing.T) {
 		"outage":                {one + "      outage: ignore\n", `:6:15: outage is "ignore", must be approximate, allow or deny`},
 		"lease":                 {one + "      algorithm: gcra\n      lease: 60\n", `:7:14: lease is "60", must be a percentage of the limit, 1 to 50`},
 		"lease of 0":            {one + "      algorithm: gcra\n      lease: 0\n", `:7:14: lease is "0", must be a percentage of the limit, 1 to 50`},
+		"debt":                  {one + "      algorithm: gcra\n      debt: 5\n", `:7:13: debt is "5", must be true or false`},
+		"debt, not counted":     {one + "      debt: true\n", `:5:7: debt needs an algorithm or a need beside it`},
 		"lease, not counted":    {one + "      lease: 10\n", `:5:7: lease needs an algorithm or a need beside it`},
 		"burst without gcra":    {one + "      algorithm: sliding-log\n      burst: 5\n", `:5:7: burst is set, but only the algorithm gcra has a burst`},
 		"burst of 0":            {one + "      algorithm: gcra\n      burst: 0\n", `:7:14: burst is "0", must be at least 1`},

@@ -151,7 +151,11 @@ func (l *Limit) dump(line *bytes.Buffer) {
 		line.WriteString(", unlimited: true")
 	}
 	if l.Rule != nil && l.Terms.Counted {
-		fmt.Fprintf(line, ", window: %v, algorithm: %v, outage: %v", l.Window, l.Rule.Algorithm(), l.Rule.OutagePolicy())
+		fmt.Fprintf(line, ", window: %v, algorithm: %v", l.Window, l.Rule.Algorithm())
+		if l.Terms.Debt {
+			line.WriteString(", debt: true")
+		}
+		fmt.Fprintf(line, ", outage: %v", l.Rule.OutagePolicy())
 	} else {
 		if l.Window != WindowOf(l.Current.GetUnit(), 1) {
 			fmt.Fprintf(line, ", window: %v", l.Window)

@@ -45,7 +45,10 @@ type Terms struct {
 	// Counted is true if the limit states an algorithm or a need. Denied requests are not charged then. Otherwise
 	// units are counted in windows aligned to the clock, including those of denied requests, and Algorithm and Need
 	// have no effect.
-	Counted   bool
+	Counted bool
+	// Debt is true if the hits of requests have been used already, such as costs that are known at the end of a request.
+	// They are charged whether or not they fit, and requests that charge nothing are denied while no unit is free.
+	Debt      bool
 	Algorithm limit.Algorithm // automatic: chosen by the size of the limit
 	Need      plan.Need
 	Outage    tiered.OutagePolicy

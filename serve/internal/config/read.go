@@ -68,7 +68,7 @@ const (
 
 	inOverlay      = "limits"
 	inOverlayEntry = "match " + inTerms
-	inTerms        = "algorithm need outage lease burst unit_multiplier window"
+	inTerms        = "algorithm need debt outage lease burst unit_multiplier window"
 )
 
 var known = func() map[string]bool {
@@ -257,6 +257,9 @@ func (p *problems) ownFieldsTogether(l *rateLimit, what string) {
 	if l.terms.Lease > 0 && !l.terms.Counted {
 		p.addf(n, "lease needs an algorithm or a need beside it: without them denied requests are counted, and leases are not possible")
 	}
+	if l.terms.Debt && !l.terms.Counted {
+		p.addf(n, "debt needs an algorithm or a need beside it: without them costs that do not fit are charged in any case")
+	}
 	if !l.terms.Algorithm.IsAutomatic() && l.terms.Need.Stated() {
 		p.addf(n, "%s has both an algorithm and a need, choose one of them", what)
 	}
@@ -272,6 +275,8 @@ func (p *problems) ownField(l *rateLimit, name string, value *yaml.Node) {
 	case "need":
 		l.terms.Counted = true
 		l.terms.Need = p.need(value)
+	case "debt":
+		l.terms.Debt = p.truth(value, name)
 	case "outage":
 		l.terms.Outage = p.outage(value)
 	case "lease":

@@ -156,7 +156,7 @@ func (s *Service) judgeCounted(a *asked) {
 	d := &a.decision
 	a.counts.TotalHits.Add(a.hits)
 	switch {
-	case a.heldBack, a.asked && d.Allowed, a.hits == 0, a.negative:
+	case !s.denied(a):
 		a.remaining, a.reset = d.Remaining, seconds(d.ResetAfter)
 	case a.asked:
 		a.over, a.reset = true, max(1, seconds(d.RetryAfter))

@@ -12,17 +12,26 @@ import (
 	"github.com/tierlimit/tierlimit/tiered"
 )
 
-// ask decides all descriptors in up to two trips. The first decides each descriptor on its own that counts denied
-// requests or cannot deny the request. The second charges all or none of the descriptors that count only what is
-// allowed, unless the first denied the request. The outage policies decide what Redis has not decided by the given
-// time.
+// ask decides all descriptors, and charges as debt what was used and did not fit. The outage policies decide what Redis
+// has not decided by the given time.
 func (s *Service) ask(ctx context.Context, all []asked, by time.Time) error {
 	if len(all) == 1 { // as in most requests
-		if a := &all[0]; a.limit != nil && a.hits > 0 && !a.negative && s.fits(a) {
+		if a := &all[0]; a.limit != nil && a.charges() && s.fits(a) && !a.limit.Terms.Debt {
 			return a.ask(ctx) // one trip, bounded by the limiter's deadline
 		}
 	}
 	ctx = tiered.DecideBy(ctx, by)
+	if err := s.decideAll(ctx, all); err != nil {
+		return err
+	}
+	s.chargeDebts(ctx, all)
+	return nil
+}
+
+// decideAll decides all descriptors in up to two trips. The first decides each descriptor on its own that charges what
+// it denies or cannot deny the request. The second charges all or none of the descriptors that charge only what is
+// allowed, unless the first denied the request.
+func (s *Service) decideAll(ctx context.Context, all []asked) error {
 	each := make([]*asked, 0, len(all))
 	var together, given []*asked
 	for i := range all {
@@ -34,18 +43,18 @@ func (s *Service) ask(ctx context.Context, all []asked, by time.Time) error {
 			given = append(given, a)
 		}
 		switch {
-		case a.negative || a.hits == 0:
+		case !a.charges():
 			if a.rule != nil {
 				each = append(each, a)
 			}
 		case !s.fits(a):
-		case a.limit.Terms.Counted && s.isEnforced(a) && !s.options.ChargeSeparately:
+		case a.limit.Terms.Counted && !a.limit.Terms.Debt && s.isEnforced(a) && !s.options.ChargeSeparately:
 			together = append(together, a)
 		default:
 			each = append(each, a)
 		}
 	}
-	s.giveAllBack(ctx, given)
+	doAll(given, func(a *asked) { s.giveBack(ctx, a) })
 	if !mayBeTogether(together) {
 		each, together = append(each, together...), nil
 	}
@@ -114,8 +123,8 @@ func (s *Service) denied(a *asked) bool {
 		return false
 	case !a.limit.Terms.Counted:
 		return a.asked && a.isAbove()
-	case a.hits == 0 || a.negative:
-		return false
+	case !a.charges():
+		return a.limit.Terms.Debt && (a.rule == nil || a.asked && !a.decision.Allowed)
 	case !a.asked:
 		return !s.fits(a)
 	}
@@ -240,17 +249,30 @@ func (s *Service) askTogether(ctx context.Context, some []*asked) error {
 	return nil
 }
 
-// giveAllBack gives back the hits of the descriptors. Up to MaxTogether of them, as many as a trip carries, run
+// doAll does the same for all of the descriptors. Up to MaxTogether of them, as many as a trip carries, run
 // concurrently and share trips.
-func (s *Service) giveAllBack(ctx context.Context, some []*asked) {
+func doAll(some []*asked, do func(*asked)) {
 	for part := range slices.Chunk(some, tiered.MaxTogether) {
 		var atOnce sync.WaitGroup
 		for _, a := range part[1:] {
-			atOnce.Go(func() { s.giveBack(ctx, a) })
+			atOnce.Go(func() { do(a) })
 		}
-		s.giveBack(ctx, part[0])
+		do(part[0])
 		atOnce.Wait()
 	}
+}
+
+// chargeDebts charges hits that were used already and were denied because they did not fit.
+func (s *Service) chargeDebts(ctx context.Context, all []asked) {
+	var used []*asked
+	for i := range all {
+		if a := &all[i]; a.limit != nil && a.limit.Terms.Debt && a.charges() && a.rule != nil && s.denied(a) {
+			used = append(used, a)
+		}
+	}
+	doAll(used, func(a *asked) {
+		_ = a.rule.ChargeUsed(ctx, a.key, a.cost()) // fails only if the service has ended
+	})
 }
 
 // clockOf returns how far the clock of a window's Redis is ahead, in microseconds.

@@ -43,6 +43,9 @@ const maxHits = 1 << 33
 // cost returns the units to ask the rule for.
 func (a *asked) cost() int64 { return int64(a.hits) }
 
+// charges reports whether the hits of the descriptor are charged: otherwise it only looks, or gives hits back.
+func (a *asked) charges() bool { return a.hits > 0 && !a.negative }
+
 // match finds the limit of each descriptor of a request.
 func (s *Service) match(l *loaded, request *ratelimitv3.RateLimitRequest) ([]asked, error) {
 	domain := request.GetDomain()
