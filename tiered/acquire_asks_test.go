@@ -13,6 +13,7 @@ import (
 	"github.com/tierlimit/tierlimit/internal/outage"
 	"github.com/tierlimit/tierlimit/internal/redistest"
 	"github.com/tierlimit/tierlimit/limit"
+	"github.com/tierlimit/tierlimit/local"
 	"github.com/tierlimit/tierlimit/remote"
 )
 
@@ -55,6 +56,10 @@ func TestLaw7WaitersForSlotsOfManyKeysAskLessOften(t *testing.T) {
 				defer cancel()
 				for i := range test.keys {
 					all.Go(func() { _, _ = jobs.AcquireWait(ctx, fmt.Sprint(i), 1) })
+				}
+				synctest.Wait()
+				for i := range test.keys { // so that all of them ask at the same moment
+					l.lines.release(local.HeldKey{Rule: "jobs", Key: fmt.Sprint(i)})
 				}
 				time.Sleep(time.Second) // until they no longer ask together
 				synctest.Wait()
