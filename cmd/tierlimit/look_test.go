@@ -247,6 +247,7 @@ func TestTopOfKeysWithLimitsOfTheirOwn(t *testing.T) {
 		charge(t, rule, "vip", 7)
 		charge(t, rule, long, 8)
 		says(t, []string{"top", "-redis", server.URL(), "-rules", path, a.Name()}, "2 keys\n", `7 500 "vip"`, "8 - a long key")
+		says(t, []string{"top", "-redis", server.URL(), "-limit", "60/1ms", a.Name()}, "2 keys\n", `7 60 "vip"`, "8 60 a long key")
 	}
 }
 

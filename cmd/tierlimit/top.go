@@ -178,7 +178,11 @@ func (w *keyScan) read(ctx context.Context, node redis.Cmdable, page []string) e
 			if err != nil {
 				return err
 			}
-			keys, users, windows = append(keys, key), append(users, user), append(windows, windowOf(l))
+			window := windowOf(l)
+			if w.flags.file == "" {
+				window = 0 // -limit is the rule's limit; a key may have one of its own with a longer window
+			}
+			keys, users, windows = append(keys, key), append(users, user), append(windows, window)
 		}
 	}
 	if len(keys) == 0 {
