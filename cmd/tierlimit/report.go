@@ -1,8 +1,10 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -64,7 +66,13 @@ func parseReportFlags(args []string, stdout io.Writer) (reportFlags, error) {
 		return f, err
 	}
 	f.file = set.Arg(0)
-	return f, f.check()
+	var ofLog error
+	set.Visit(func(given *flag.Flag) {
+		if slices.Contains([]string{"key", "max-requests", "max-keys"}, given.Name) && f.load != nil {
+			ofLog = usageError{fmt.Errorf("both -load %s and -%s are given: -%s is for a log", f.load.Name, given.Name, given.Name)}
+		}
+	})
+	return f, cmp.Or(ofLog, f.check())
 }
 
 const (
