@@ -201,12 +201,15 @@ func (t *Transport) admit(r *http.Request, u upstream) error {
 			return &NotSentError{Reason: ErrQuota, Host: u.host, RetryAfter: d.RetryAfter}
 		case err != nil:
 			return err
-		case t.holds.left(u) == 0:
+		case t.holds.left(u) == 0 && r.Context().Err() == nil:
 			return nil
 		}
-		// The upstream asked for a pause while this request waited. If the refund fails because Redis
-		// is lost, the units stay charged, like those of a request that fails.
+		// While this request waited, the upstream asked for a pause, or the request's context ended. If the
+		// refund fails because Redis is lost, the units stay charged, like those of a request that fails.
 		_ = t.rule.Refund(admission.Afterwards(ctx), u.key, &d, d.Granted)
+		if err := r.Context().Err(); err != nil {
+			return err
+		}
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/tierlimit/tierlimit/internal/inspect"
 	"github.com/tierlimit/tierlimit/internal/redistest"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/tiered"
@@ -208,6 +209,37 @@ func TestTransportIsCancelledWhileItWaits(t *testing.T) {
 	time.AfterFunc(20*time.Millisecond, cancel)
 	if _, err := transport.RoundTrip(r); !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v, want context.Canceled", err)
+	}
+}
+
+// A request whose context ends while it is granted is not sent, and its units are given back.
+func TestARequestThatEndsWhileItIsGrantedIsNotSent(t *testing.T) {
+	l := newLimiter(t)
+	rule := newRule(t, l, "upstream", limit.PerHour(10))
+	upstream := &upstreamStub{status: 200}
+	ctx, cancel := context.WithCancel(context.Background())
+	stop, ok := inspect.Of(l).Watch(func(string, string, bool) { cancel() }) // the decision is made
+	if !ok {
+		t.Fatal("the limiter is watched already")
+	}
+	defer stop()
+	for _, longest := range []time.Duration{0, time.Minute} {
+		ctx, cancel = context.WithCancel(context.Background())
+		transport, err := NewTransport(upstream, rule, TransportKey(Everyone), MaxWait(longest))
+		if err != nil {
+			t.Fatal(err)
+		}
+		body := &closable{Reader: strings.NewReader("body")}
+		r, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://upstream.example/", body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := transport.RoundTrip(r); !errors.Is(err, context.Canceled) || upstream.calls != 0 || !body.closed.Load() {
+			t.Errorf("error %v, %d calls, body closed: %v", err, upstream.calls, body.closed.Load())
+		}
+		if got := used(t, rule, "all"); got != 0 {
+			t.Errorf("nothing was sent, %d are charged", got)
+		}
 	}
 }
 
