@@ -17,7 +17,9 @@
 // # What a client gets
 //
 // A denied call ends with status RESOURCE_EXHAUSTED and two details: RetryInfo says when the call
-// would be granted, and QuotaFailure names the rules that denied it. The retryPolicy of a client's service
+// would be granted, and QuotaFailure names the rules that denied it. If the denial was repeated from memory,
+// RetryInfo may be somewhat too short; if it was made without Redis, it says when to ask again (see
+// [limit.Decision.RetryAfter]). The retryPolicy of a client's service
 // config does not read RetryInfo, so leave RESOURCE_EXHAUSTED out of its codes, and retry in the program.
 //
 // A lost Redis is not an error: the rules' outage policies decide (tiered.OnOutage). A call that is
