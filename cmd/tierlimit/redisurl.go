@@ -72,6 +72,7 @@ func findRedis(url string, stderr io.Writer) (server, error) {
 	}
 	options.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 	options.DialerRetries = 1
+	options.ContextTimeoutEnabled = true // so that an interrupted command does not wait for a Redis that hangs
 	sayRedis(stderr, shown, url)
 	return server{options, shown, func() {}}, nil
 }

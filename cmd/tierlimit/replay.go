@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -234,7 +235,7 @@ func (f replayFlags) quiet(tr *trace.Trace) (*replay.Quiet, error) {
 
 func (f replayFlags) replayOne(ctx context.Context, tr *trace.Trace, c candidate, quiet *replay.Quiet, exact []bool, progress func(int)) (replay.Result, error) {
 	l, err := c.limit(f.limit)
-	if err != nil {
+	if err := cmp.Or(err, ctx.Err()); err != nil {
 		return replay.Result{}, err
 	}
 	server, err := findRedis(f.redis, io.Discard) // an embedded one per replay: it runs one script at a time

@@ -82,16 +82,28 @@ func Run(ctx context.Context, c Config, algorithm limit.Algorithm, exact []bool)
 			err = errors.Join(err, in.client.Close())
 		}
 	}()
+	left := false // the keys are not removed
 	if err == nil && !c.Passing {
-		defer func() { err = errors.Join(err, Remove(fleet[0].client, prefix)) }()
+		defer func() {
+			if !left {
+				err = errors.Join(err, Remove(fleet[0].client, prefix))
+			}
+		}()
 	}
 	// Limiters are closed before their keys are removed; otherwise a heartbeat may write some keys
 	// again.
 	defer func() {
 		for _, in := range fleet {
-			if in.limiter != nil {
+			if in.limiter != nil && !left {
 				err = errors.Join(err, in.limiter.Close())
 			}
+		}
+	}()
+	// A Redis that hangs would hold up each of these steps for Patience. Who interrupts a replay does not wait for that.
+	defer func() {
+		if ctx.Err() != nil && !c.Passing && !answers(fleet[0].client) {
+			left = true
+			err = fmt.Errorf("interrupted, and the Redis at %s does not answer: the keys (%s:*) stay there until they expire", fleet[0].client.Options().Addr, prefix)
 		}
 	}()
 	if err != nil {
@@ -109,6 +121,15 @@ func Run(ctx context.Context, c Config, algorithm limit.Algorithm, exact []bool)
 		result.BytesPerKey, err = bytesPerKey(ctx, fleet[0].client, prefix)
 	}
 	return result, err
+}
+
+// answers reports whether a Redis answers within a second.
+func answers(client *redis.Client) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	err := client.Ping(ctx).Err()
+	var answer redis.Error
+	return err == nil || errors.As(err, &answer)
 }
 
 // play sends the trace's requests to the fleet, at the times that the trace says, and counts their decisions.
