@@ -124,3 +124,27 @@ func TestRuleAndKeyAreNotConfused(t *testing.T) {
 		t.Errorf("%d entries for four keys", len(h.entries))
 	}
 }
+
+// Denials are counted like decisions: one in the sample stands for several, and those of a key that made room for
+// another are not the other key's.
+func TestDenialsAreOfTheirKeys(t *testing.T) {
+	clock := time.Unix(0, 0)
+	h := newHottest(inClear, func() time.Time { return clock })
+	for i := range tracked {
+		h.watch("r", fmt.Sprint(i), true)
+	}
+	for range 3 {
+		h.watch("r", "new", false)
+	}
+	if top := h.top(); top[0].Key.Text != "new" || top[0].Denied != 0 {
+		t.Errorf("%+v, want no denials of the new key", top[0])
+	}
+	h = newHottest(inClear, func() time.Time { return clock })
+	h.every.Store(4)
+	for range 4000 {
+		h.watch("r", "k", true)
+	}
+	if top := h.top(); len(top) != 1 || top[0].Denied != 1 {
+		t.Errorf("%+v, want denials only", top)
+	}
+}
