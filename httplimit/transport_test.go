@@ -217,14 +217,16 @@ func TestARequestThatEndsWhileItIsGrantedIsNotSent(t *testing.T) {
 	l := newLimiter(t)
 	rule := newRule(t, l, "upstream", limit.PerHour(10))
 	upstream := &upstreamStub{status: 200}
-	ctx, cancel := context.WithCancel(context.Background())
+	var cancel context.CancelFunc
 	stop, ok := inspect.Of(l).Watch(func(string, string, bool) { cancel() }) // the decision is made
 	if !ok {
 		t.Fatal("the limiter is watched already")
 	}
 	defer stop()
 	for _, longest := range []time.Duration{0, time.Minute} {
-		ctx, cancel = context.WithCancel(context.Background())
+		var ctx context.Context
+		ctx, cancel = context.WithCancel(t.Context())
+		defer cancel()
 		transport, err := NewTransport(upstream, rule, TransportKey(Everyone), MaxWait(longest))
 		if err != nil {
 			t.Fatal(err)
