@@ -204,12 +204,10 @@ func (t *Transport) admit(r *http.Request, u upstream) error {
 		case t.holds.left(u) == 0 && r.Context().Err() == nil:
 			return nil
 		}
-		// While this request waited, the upstream asked for a pause, or the request's context ended. If the
-		// refund fails because Redis is lost, the units stay charged, like those of a request that fails.
+		// While this request waited, the upstream asked for a pause, or the request's context ended, which ends the
+		// next attempt. If the refund fails because Redis is lost, the units stay charged, like those of a request
+		// that fails.
 		_ = t.rule.Refund(admission.Afterwards(ctx), u.key, &d, d.Granted)
-		if err := r.Context().Err(); err != nil {
-			return err
-		}
 	}
 }
 
