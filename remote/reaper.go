@@ -65,10 +65,12 @@ func (b *Batcher) reap() {
 			switch {
 			case c.deadline <= now:
 				c.fail(c.late())
-			case c.ctx.Err() != nil:
-				c.fail(c.ended())
-			default:
+			case c.ctx.Err() == nil:
 				next = min(next, c.due(now))
+			case c.deadline <= localTime(): // it passed during this round, and with it the deadline of the context
+				c.fail(c.late())
+			default:
+				c.fail(c.ended())
 			}
 		}
 	}

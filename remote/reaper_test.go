@@ -172,6 +172,30 @@ func TestALateRoundEndsNothing(t *testing.T) {
 	})
 }
 
+// Law 6: a call whose time ends during a round has missed its deadline, although its context, which leaves it the whole
+// deadline, has ended too.
+func TestLaw6ADeadlineThatPassesDuringARound(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rule := newRule(t, limit.PerHour(10), limit.GCRA())
+		ends, cancel := context.WithTimeout(t.Context(), 2*time.Millisecond)
+		defer cancel()
+		b := NewBatcher(nil, Options{Deadline: time.Minute}, Hooks{})
+		queued := func(ctx context.Context, left int64) *call {
+			return waiting(callOf(ctx, Entry{Key: "k", Rule: rule, Cost: 1}), left)
+		}
+		first, missed, hurried := queued(standsStill{t.Context(), 4 * time.Millisecond}, 70*ms), queued(ends, 2*ms), queued(ends, 2*ms)
+		hurried.hurried = true
+		b.queue = queueOf(first, missed, hurried)
+		b.reap()
+		for c, want := range map[*call]error{missed: ErrNoAnswer, hurried: context.DeadlineExceeded, first: nil} {
+			if !errors.Is(c.err, want) || IsCallers(c.err) != (c == hurried) {
+				t.Errorf("%v, want %v", c.err, want)
+			}
+		}
+		b.Close()
+	})
+}
+
 // Law 3: a call that ends in the queue, by its deadline or with its caller's context, has charged nothing.
 func TestLaw3CallsThatEndInTheQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -38,7 +38,7 @@ const (
 	turnAwayEvery  = 10
 	turnAwayAtOnce = 500
 	// Under overload, TurnsAway checks for room once in lookForRoom µs. If each call checked, the calls would
-	// wait for the batcher's lock, which the trips need.
+	// contend for the batcher's lock, which the trips need.
 	lookForRoom = 100
 )
 
@@ -61,11 +61,15 @@ func (r *room) mayTurnAway(now int64) bool {
 }
 
 // TurnsAway reports whether a call made now is turned away at once, as Decide does with [ErrNoRoom]. Once there
-// is no room, TurnsAway assumes for lookForRoom that there is none.
+// is no room, TurnsAway assumes for lookForRoom that there is none. It does not wait for the batcher's lock: if many
+// calls did, each would have to wait until the others have had their turn. While the lock is taken, it assumes so for
+// ten times as long.
 func (b *Batcher) TurnsAway() bool {
 	now := localTime()
-	if now >= b.room.noneUntil.Load() {
-		b.mu.Lock()
+	if until := b.room.noneUntil.Load(); now >= until {
+		if !b.mu.TryLock() {
+			return now < until+9*lookForRoom && b.room.mayTurnAway(now)
+		}
 		hasRoom := b.hasRoom(now)
 		b.mu.Unlock()
 		if hasRoom {

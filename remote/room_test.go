@@ -145,7 +145,14 @@ func TestTurnsAwayIfThereIsNoRoom(t *testing.T) {
 		turnsAway(" where there was no room a moment ago", true)
 		time.Sleep(microseconds(1))
 		turnsAway(" where there is room again", false)
-		b.mu.Lock()
+
+		answers(25)
+		turnsAway(" where there is no room", true)
+		b.mu.Lock() // as if another call looked for room, or a trip were loaded
+		time.Sleep(microseconds(10*lookForRoom - 1))
+		turnsAway(", the lock is taken, and there was no room lately", true)
+		time.Sleep(microseconds(1))
+		turnsAway(", the lock is taken, and it is long ago that there was no room", false)
 		b.queue = queue{}
 		b.mu.Unlock()
 	})
