@@ -221,8 +221,8 @@ func (b *bench) measureGroup(ctx context.Context, g *group) (err error) {
 		}
 		b.progress.add(b.opening(g))
 	}
-	if g.overload > 0 {
-		n, err := startNeighbours(ctx, b.env.url)
+	if g.overload != nil {
+		n, err := startNeighbours(ctx, b.env.url, g.overload)
 		if err != nil {
 			return err
 		}
@@ -244,7 +244,7 @@ func (b *bench) measureGroup(ctx context.Context, g *group) (err error) {
 			continue
 		}
 		switch {
-		case g.overload > 0:
+		case g.overload != nil:
 			err = b.measureOverloads(ctx, g, chosen, &w, z)
 		case g.inTurn:
 			b.measureInTurns(ctx, g, chosen, &w, z)
@@ -312,10 +312,10 @@ func (b *bench) measureInTurns(ctx context.Context, g *group, subjects []*subjec
 
 func (b *bench) measureOverloads(ctx context.Context, g *group, subjects []*subject, w *workload, z size) error {
 	rounds, err := inRounds(b, g, subjects, z, func(s *subject, span time.Duration) ([overloadMetrics]float64, error) {
-		return measureOverload(ctx, s, w, z.callers, g.overload, span, g.warmUp(span))
+		return measureOverload(ctx, s, w, z.callers, g.overload.times, span, g.warmUp(span))
 	})
 	for i := range rounds {
-		b.report.Overloads = append(b.report.Overloads, newOverload(subjects[i], z.callers, g.overload, rounds[i]))
+		b.report.Overloads = append(b.report.Overloads, newOverload(g, subjects[i], z.callers, rounds[i]))
 	}
 	return err
 }

@@ -62,8 +62,11 @@ func (r *report) goals() []goal {
 		r.inProcessGoals("allowed from a lease", "lease", nameLease, 1.5),
 		r.inProcessGoals("decided in an outage", "outage", nameOutage, 1.5),
 		r.heldGoals(),
-		r.overloadGoals(overTimes, "offered twice what Redis can decide"),
-		r.overloadGoals(tenTimes, "offered ten times what Redis can decide"),
+		r.overloadGoals(overloadGroup, nameGCRA, "offered twice what Redis can decide"),
+		r.overloadGoals(overloadGroup, nameFour, "the same, four instances"),
+		r.overloadGoals(overloadTen, nameGCRA, "offered ten times what Redis can decide"),
+		r.overloadGoals(overloadTen, nameFour, "the same, four instances"),
+		r.sharedGoals(),
 		r.loadGoals(),
 		r.memoryGoals(),
 	)
@@ -117,8 +120,8 @@ func (r *report) inProcessGoals(work, workload, subject string, bound float64) [
 	}
 }
 
-func (r *report) overloadGoals(times float64, work string) []goal {
-	v := r.overload(nameGCRA, times)
+func (r *report) overloadGoals(workload, subject, work string) []goal {
+	v := r.overload(workload, subject)
 	rate := ""
 	if !math.IsNaN(v[peakRate]) {
 		rate = fmt.Sprintf("offered %s of the peak", ratio(v[offeredRate]/v[peakRate]))
@@ -128,6 +131,14 @@ func (r *report) overloadGoals(times float64, work string) []goal {
 		{work: work, figure: "goodput by the peak", bound: 0.9, atLeast: true, measured: v[goodput], note: rate},
 		{work: work, figure: "calls without a decision, of all", bound: 0, measured: v[undecidedShare]},
 	}
+}
+
+// sharedGoals compares with a program that decides nothing for the calls that are too many. If Redis and the callers
+// share the processors, making more calls leaves Redis less time, whatever a limiter does.
+func (r *report) sharedGoals() []goal {
+	v, least := r.overload(overloadShared, nameGCRA), r.overload(overloadShared, nameAtMost)
+	return []goal{{work: "offered twice as much, and Redis shares the processors", figure: "goodput by that without a limiter for calls above 512", bound: 0.9, atLeast: true,
+		measured: v[goodput] / least[goodput]}}
 }
 
 func (r *report) memoryGoals() (goals []goal) {
@@ -185,9 +196,9 @@ func (r *report) bestPeer(workload string, z size) *cell {
 func (c *cell) value(m metric) float64 { return median(c.column(m)) }
 
 // overload returns a subject's figures under overload, or NaN if nothing was measured.
-func (r *report) overload(subject string, times float64) (v [overloadMetrics]float64) {
+func (r *report) overload(workload, subject string) (v [overloadMetrics]float64) {
 	for _, o := range r.Overloads {
-		if o.subject == subject && o.times == times {
+		if o.workload == workload && o.subject == subject {
 			return o.values
 		}
 	}

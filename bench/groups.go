@@ -29,13 +29,13 @@ type group struct {
 	// offered is a fixed rate of calls, as a part of what redis_rate decides in the workload fleet-uniform at that
 	// size. 0: callers wait for their answers.
 	offered  float64
-	primed   bool    // see drivePrimed
-	overload float64 // offered calls by what Redis decides, see measureOverload; 0: callers wait
-	drive    driver  // nil: see drive
-	busy     int     // processes that Redis shares its CPU with, see startBusy
-	far      bool    // clients and Redis are a network apart, see behindNetwork
-	inTurn   bool    // see measureInTurn
-	masters  int     // of a Cluster, see startCluster; 0: the run's own server
+	primed   bool // see drivePrimed
+	overload *overloading
+	drive    driver // nil: see drive
+	busy     int    // processes that Redis shares its CPU with, see startBusy
+	far      bool   // clients and Redis are a network apart, see behindNetwork
+	inTurn   bool   // see measureInTurn
+	masters  int    // of a Cluster, see startCluster; 0: the run's own server
 }
 
 // warmUp returns how long a subject runs before it is measured for span. This is long enough for the pool to fill
@@ -53,7 +53,7 @@ func (g *group) takes(span time.Duration) time.Duration {
 	if g.primed {
 		takes += (span/primedStretch + 1) * primingTakes
 	}
-	if g.overload > 0 {
+	if g.overload != nil {
 		takes += 2 * span
 	}
 	if mostProcesses([]group{*g}) > 0 {
@@ -84,6 +84,7 @@ const (
 	nameReturn    = `floor: EVALSHA "return 1"`
 	nameRistretto = "floor: ristretto Get + time.Now"
 	nameXTimeRate = "floor: x/time/rate, one process"
+	nameFour      = "tierlimit, GCRA, four instances"
 	nameAtMost    = "floor: 512 calls at a time, others return"
 	nameGathering = "floor: callers wait and are let go"
 	nameBatches   = "floor: group commit of plain GCRA"
@@ -142,18 +143,13 @@ func groups(s settings, run string) []group {
 		{name: "outage", title: "One hot key, allowed while Redis is lost, in process",
 			workload: func() workload { return inOutage(run) }, reference: nameRistretto,
 			contenders: []contender{{nameOutage, ours, openOutage}, ristretto}, share: 0.4},
-		{name: "overload", title: fmt.Sprintf("%s keys, uniform; offered %d times what a busy Redis can decide, deadline %v", keys, overTimes, deadline),
-			workload: func() workload { return manyKeys(run+":over", s.Keys) },
-			contenders: []contender{{nameGCRA, ours, openDefault(limit.GCRA())}, peers[0], peers[1],
-				{nameAtMost, floor, openAtMost(512, openDefault(limit.GCRA()))}},
-			sizes: inThisProcess(512), share: 1, overload: overTimes},
 	}
 	groups = append(groups, group{name: farGroup, title: fmt.Sprintf("%s keys, uniform; a network that takes %d ms each way, calls come at random, so many under way", keys, farAway),
 		workload: func() workload { return manyKeys(run+":far", s.Keys) }, reference: nameRedisRate,
 		contenders: []contender{{nameGCRA, ours, openDefault(limit.GCRA())}, {nameLog, ours, openDefault(limit.SlidingLog())}, peers[0], peers[2], peers[3],
 			{namePlainGCRA, floor, openPlainGCRA}},
 		sizes: inThisProcess(1, 4), share: 1, drive: driveRandomly, far: true})
-	groups = append(groups, join(togetherGroups(s, run), holdGroups(run), slotGroups(run), fleetGroups(s, run, peers), loadGroups(s, run))...)
+	groups = append(groups, join(togetherGroups(s, run), holdGroups(run), slotGroups(run), fleetGroups(s, run, peers), overloadGroups(s, run, peers), loadGroups(s, run))...)
 	var kept []group
 	for _, g := range groups {
 		if g.sizes == nil {

@@ -12,11 +12,8 @@ import (
 // are measured only if -only is given.
 const loadPrefix = "load-"
 
-// tenTimes is the largest ratio of offered calls to what Redis can decide.
-const tenTimes = 10
-
 // loadGroups returns groups of callers who wait for their answers, on a Redis that has a CPU to itself or shares one.
-// It also returns bursts, quiet keys beside a hot one, and ten times what Redis can decide.
+// It also returns bursts, and quiet keys beside a hot one.
 func loadGroups(s settings, run string) (groups []group) {
 	if s.Only == "" {
 		return nil
@@ -45,9 +42,7 @@ func loadGroups(s settings, run string) (groups []group) {
 		sizes: inThisProcess(300, 600, 1000, 2000), share: 1, drive: driveBursts},
 		group{name: loadPrefix + "quiet", title: fmt.Sprintf("%d quiet keys beside callers of a hot one, deadline %v", quietKeys, deadline),
 			workload: func() workload { return hotKey(run + ":beside") }, contenders: []contender{gcra},
-			sizes: inThisProcess(12_000), share: 1, drive: driveBesideHotKey},
-		group{name: loadPrefix + "overload", title: fmt.Sprintf("%s keys, uniform; offered %d times what a busy Redis can decide", keys, tenTimes),
-			workload: func() workload { return manyKeys(run+":ten", s.Keys) }, contenders: []contender{gcra}, sizes: inThisProcess(512), share: 1, overload: tenTimes})
+			sizes: inThisProcess(12_000), share: 1, drive: driveBesideHotKey})
 }
 
 // withoutRedis returns the share of a cell's calls that Redis did not decide.

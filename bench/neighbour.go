@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -10,8 +11,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// neighbours are other users of the same Redis, each of which keeps it busy for a millisecond at a time, again and
-// again. They leave Redis so little time that one process can easily offer twice what it can decide.
+// neighbours are other clients of the same Redis, each of which keeps it busy for some time at once, again and again.
+// They leave Redis so little time that one process can easily offer twice what it can decide.
 type neighbours struct {
 	client  *redis.Client
 	stop    atomic.Bool
@@ -22,32 +23,30 @@ type neighbours struct {
 
 const (
 	neighbourCount = 4
-	neighbourUses  = time.Millisecond
 	spin           = "for i = 1, tonumber(ARGV[1]) do end return 1"
 )
 
-func startNeighbours(ctx context.Context, url string) (*neighbours, error) {
+// startNeighbours starts the clients. Unless they are to take processors from the callers, Redis only sleeps for them.
+func startNeighbours(ctx context.Context, url string, o *overloading) (*neighbours, error) {
 	client, err := newClient(environment{url: url, pool: neighbourCount})
 	if err != nil {
 		return nil, err
 	}
 	n := &neighbours{client: client}
-	// Measure how many turns of the loop take a millisecond. The best of a few counts, because other processes
-	// disturb it.
-	const sample = 1_000_000
-	best := time.Duration(1<<63 - 1)
-	for range 5 {
-		started := time.Now()
-		if err := client.Eval(ctx, spin, nil, sample).Err(); err != nil {
+	keep := []any{"DEBUG", "SLEEP", fmt.Sprint(o.keep.Seconds())}
+	if o.shared {
+		turns, err := turnsIn(ctx, client, o.keep)
+		if err != nil {
 			return nil, errors.Join(err, client.Close())
 		}
-		best = min(best, time.Since(started))
+		keep = []any{"EVAL", spin, 0, turns}
+	} else if err := client.Do(ctx, keep...).Err(); err != nil {
+		return nil, errors.Join(fmt.Errorf("keeping Redis busy: %w; start it with --enable-debug-command yes", err), client.Close())
 	}
-	turns := int64(sample * float64(neighbourUses) / float64(best))
 	for range neighbourCount {
 		n.running.Go(func() {
 			for !n.stop.Load() {
-				if err := client.Eval(ctx, spin, nil, turns).Err(); err != nil {
+				if err := client.Do(ctx, keep...).Err(); err != nil {
 					n.mu.Lock()
 					n.err = err
 					n.mu.Unlock()
@@ -57,6 +56,21 @@ func startNeighbours(ctx context.Context, url string) (*neighbours, error) {
 		})
 	}
 	return n, nil
+}
+
+// turnsIn returns how many turns of the loop of spin take that long. The best of a few measurements counts, because
+// other processes disturb them.
+func turnsIn(ctx context.Context, client *redis.Client, long time.Duration) (int64, error) {
+	const sample = 1_000_000
+	best := time.Duration(1<<63 - 1)
+	for range 5 {
+		started := time.Now()
+		if err := client.Eval(ctx, spin, nil, sample).Err(); err != nil {
+			return 0, err
+		}
+		best = min(best, time.Since(started))
+	}
+	return int64(sample * float64(long) / float64(best)), nil
 }
 
 // leave stops the neighbours, and returns their errors when they have ended.

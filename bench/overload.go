@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"runtime"
 	"runtime/pprof"
-	"sync/atomic"
 	"time"
 )
 
@@ -47,16 +46,13 @@ var overloadNames = [overloadMetrics]string{
 
 // overload is the summary of all rounds for a subject.
 type overload struct {
-	subject string
-	role    role
-	callers int
-	times   float64                  // offered calls relative to what Redis can decide
-	values  [overloadMetrics]float64 // medians, except that breakerOpened is a sum
-	rounds  [][overloadMetrics]float64
+	workload string
+	subject  string
+	callers  int
+	times    float64                  // offered calls relative to what Redis can decide
+	values   [overloadMetrics]float64 // medians, except that breakerOpened is a sum
+	rounds   [][overloadMetrics]float64
 }
-
-// overTimes is the usual ratio of offered calls to what Redis can decide.
-const overTimes = 2
 
 // measureOverload measures how much of the workload is decided while callers wait for their answers. Then it offers a
 // multiple of that, whether or not answers come.
@@ -94,8 +90,8 @@ func measureOverload(ctx context.Context, s *subject, w *workload, callers int, 
 	return v, ctx.Err()
 }
 
-func newOverload(s *subject, callers int, times float64, rounds [][overloadMetrics]float64) overload {
-	o := overload{subject: s.name, role: s.role, callers: callers, times: times, rounds: rounds}
+func newOverload(g *group, s *subject, callers int, rounds [][overloadMetrics]float64) overload {
+	o := overload{workload: g.name, subject: s.name, callers: callers, times: g.overload.times, rounds: rounds}
 	for m := range overloadMetrics {
 		values := make([]float64, len(rounds))
 		for i := range rounds {
@@ -116,31 +112,11 @@ func (o overload) MarshalJSON() ([]byte, error) {
 		rounds[i] = named(o.rounds[i][:], overloadNames[:])
 	}
 	return json.Marshal(map[string]any{
-		"subject": o.subject,
-		"callers": o.callers,
-		"times":   o.times,
-		"median":  named(o.values[:], overloadNames[:]),
-		"rounds":  rounds,
+		"workload": o.workload,
+		"subject":  o.subject,
+		"callers":  o.callers,
+		"times":    o.times,
+		"median":   named(o.values[:], overloadNames[:]),
+		"rounds":   rounds,
 	})
-}
-
-// openAtMost wraps a limiter that gets only as many calls at a time as callers that wait for their answers would
-// make. All other calls return at once. No limiter can do less for a call that it cannot decide.
-func openAtMost(calls int, open opener) opener {
-	return func(ctx context.Context, e environment, w *workload) (*subject, error) {
-		s, err := open(ctx, e, w)
-		if err != nil {
-			return nil, err
-		}
-		inner := s.decides[0]
-		var inFlight atomic.Int64
-		s.decides[0] = func(ctx context.Context, key string) (outcome, error) {
-			defer inFlight.Add(-1)
-			if inFlight.Add(1) > int64(calls) {
-				return degraded, nil
-			}
-			return inner(ctx, key)
-		}
-		return s, nil
-	}
 }

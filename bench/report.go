@@ -137,7 +137,7 @@ func (t *table) align() {
 // tables returns all non-empty tables of the report.
 func (r *report) tables() []table {
 	tables := r.cellTables()
-	for _, t := range []table{r.overloadTable(overTimes), r.overloadTable(tenTimes), r.loadTable(), r.memoryTable(), r.heldTable(), r.renewalTable(), r.goalTable()} {
+	for _, t := range []table{r.overloadTable(overloadGroup), r.overloadTable(overloadTen), r.overloadTable(overloadShared), r.loadTable(), r.memoryTable(), r.heldTable(), r.renewalTable(), r.goalTable()} {
 		if t.rows != nil {
 			tables = append(tables, t)
 		}
@@ -161,14 +161,14 @@ func (r *report) cellTables() []table {
 	return tables
 }
 
-func (r *report) overloadTable(times float64) table {
+func (r *report) overloadTable(workload string) table {
 	t := table{words: 1, head: []string{"", "peak/s", "offered/s", "decided/s", "goodput", "undecided", "degraded", "failed",
 		"decided p99", "undecided p50", "undecided p99", "undecided max", "breaker opened"}}
 	for _, o := range r.Overloads {
-		if o.times != times {
+		if o.workload != workload {
 			continue
 		}
-		t.title = fmt.Sprintf("Offered %v times what a busy Redis can decide, deadline %v: %s", times, deadline, count(o.callers, "caller"))
+		t.title = fmt.Sprintf("%s: offered %v times what Redis can decide, deadline %v: %s", workload, o.times, deadline, count(o.callers, "caller"))
 		v := o.values
 		t.rows = append(t.rows, []string{o.subject, thousands(v[peakRate]), thousands(v[offeredRate]), thousands(v[decidedRate]), ratio(v[goodput]),
 			percent(v[undecidedShare]), percent(v[degradedShare]), percent(v[failedShare]),

@@ -79,7 +79,7 @@ func startOnce(ctx context.Context, binary string, args []string) (*server, erro
 		return nil, err
 	}
 	log := filepath.Join(s.dir, "log")
-	s.process = exec.Command(binary, append([]string{"--port", port, "--bind", "127.0.0.1",
+	s.process = exec.Command(binary, append([]string{"--port", port, "--bind", "127.0.0.1", "--enable-debug-command", "yes",
 		"--save", "", "--appendonly", "no", "--dir", s.dir, "--logfile", log}, args...)...)
 	if err := redistest.StartTied(s.process); err != nil { // the server ends with this program, however that ends
 		_ = os.RemoveAll(s.dir)

@@ -155,7 +155,7 @@ func TestSmoke(t *testing.T) {
 	if !maps.Equal(cells, want) {
 		t.Errorf("cells %v, want %v", cells, want)
 	}
-	if len(got.Overload) != 4 || got.Overload[0].Median["peak_per_second"] <= 0 {
+	if len(got.Overload) != 5 || got.Overload[0].Median["peak_per_second"] <= 0 {
 		t.Errorf("overload: %v", got.Overload)
 	}
 	if len(got.Memory) != 10 || len(got.Held) != want["uniform"] {
