@@ -41,9 +41,12 @@ const (
 	fewFor = 1_000_000
 	// If a trip takes Redis more than 1/slowPart of the deadline, and the distance does not explain it, Redis
 	// counts as slow: it has a queue of trips from many processes, and one trip at a time from each of them
-	// keeps it busy. No further trip starts either while one has been in flight for longer than that plus the
-	// delay that this process caused on the last trip. The delay is added because Redis may have answered long
-	// ago, if this process has no time to read answers.
+	// keeps it busy. If there is only one process, it is other programs that keep Redis busy. Then a second trip
+	// starts if it is full, since Redis takes as many trips as wait whenever it has time.
+	//
+	// No further trip starts while one has been in flight for longer than that, or than expected if Redis is slow,
+	// plus the delay that this process caused on the last trip. The delay is added because Redis may have answered
+	// long ago, if this process has no time to read answers.
 	slowPart = 8
 )
 
@@ -83,22 +86,31 @@ func (b *Batcher) mayStart() bool {
 	if b.inFlight == 0 {
 		return true
 	}
-	if b.inFlight >= b.opt.InFlight || b.slow {
+	if b.inFlight >= b.opt.InFlight {
 		return false
 	}
-	// Calls of one key share an entry: the last batch shows how many do.
-	full := b.queue.entries*b.last.sent >= b.minEntries()*max(1, b.last.unmerged)
-	if !full && !b.distance.isFar() && !b.ownTripsPay() {
+	most := b.slowFrom() + b.delay
+	if b.slow {
+		if b.failed || !b.alone || b.inFlight > 1 || !b.fill(b.opt.MaxBatch) {
+			return false
+		}
+		most = max(most, b.took.next)
+	} else if !b.fill(b.minEntries()) && !b.distance.isFar() && !b.ownTripsPay() {
 		return false
 	}
 	deadline := b.opt.Deadline.Microseconds()
-	most := b.slowFrom() + b.delay
 	for _, t := range b.trips {
 		if t.ends > 0 && t.ends < localTime()+deadline-most {
 			return false // it has already taken long
 		}
 	}
 	return true
+}
+
+// fill reports whether the waiting calls fill a trip of that many entries. Calls of one key share an entry: the last
+// trip shows how many do. The lock is held.
+func (b *Batcher) fill(entries int) bool {
+	return b.queue.entries*b.last.sent >= entries*max(1, b.last.unmerged)
 }
 
 // slowFrom returns the duration of a trip, in µs, from which on Redis counts as slow. The lock is held.

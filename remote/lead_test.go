@@ -195,13 +195,55 @@ func TestTheOnlyProcessOfAFleetMakesASecondTripSooner(t *testing.T) {
 			t.Errorf("%s: another trip may start: %v, and carries up to %d; want %v, %d", c.what, may, share, c.may, c.share)
 		}
 		b.slow = true
-		if may, share := b.mayStart(), b.entriesPerTrip(2*c.waiting); may || share != b.opt.MaxBatch {
+		full := c.alone && c.waiting >= b.opt.MaxBatch
+		if may, share := b.mayStart(), b.entriesPerTrip(2*c.waiting); may != full || share != b.opt.MaxBatch {
 			t.Errorf("%s, and Redis is slow: another trip may start: %v, and carries up to %d", c.what, may, share)
 		}
 		b.slow = false
 		b.queue, b.inFlight, b.trips = queue{}, 0, nil
 		b.mu.Unlock()
 	}
+}
+
+// While Redis is slow, the only process of a fleet has two trips in flight if the second one is full. It starts no trip
+// while Redis takes longer for the first one than expected, or after a failure.
+func TestTheOnlyProcessOfAFleetHasTwoTripsOnASlowRedis(t *testing.T) {
+	const most, deadline = 10, 50 * time.Millisecond
+	rule := newRule(t, limit.PerHour(10), limit.GCRA())
+	synctest.Test(t, func(t *testing.T) {
+		b := NewBatcher(nil, Options{Deadline: deadline, MaxBatch: most, InFlight: 4}, Hooks{})
+		for what, c := range map[string]struct {
+			others, failed bool
+			inFlight       int
+			waiting, keys  int // of calls
+			took           time.Duration
+			may            bool
+		}{
+			"a full trip":                {inFlight: 1, waiting: most, keys: most, took: 20 * time.Millisecond, may: true},
+			"less than a full trip":      {inFlight: 1, waiting: most - 1, keys: most - 1},
+			"calls of few keys":          {inFlight: 1, waiting: 2*most - 1, keys: most - 1},
+			"more calls of few keys":     {inFlight: 1, waiting: 2 * most, keys: most, may: true},
+			"a third trip":               {inFlight: 2, waiting: most, keys: most},
+			"other processes":            {others: true, inFlight: 1, waiting: most, keys: most},
+			"the last trip failed":       {failed: true, inFlight: 1, waiting: most, keys: most},
+			"the first takes very long":  {inFlight: 1, waiting: most, keys: most, took: 20*time.Millisecond + time.Microsecond},
+			"not in flight, and few":     {waiting: 1, keys: 1, may: true},
+			"failed, and none in flight": {failed: true, waiting: 1, keys: 1, may: true},
+		} {
+			b.slow, b.alone, b.failed, b.inFlight, b.took.next = true, !c.others, c.failed, c.inFlight, 20*ms
+			b.trips = []*trip{{flight: flight{entries: most, ends: localTime() + deadline.Microseconds() - c.took.Microseconds()}}}
+			b.last = cargo{calls: c.waiting, unmerged: c.waiting, sent: c.keys}
+			b.queue = queue{}
+			for range c.waiting {
+				b.queue.add(waitingCall(rule, 1000*ms))
+			}
+			if may := b.mayStart(); may != c.may {
+				t.Errorf("%s: another trip may start: %v", what, may)
+			}
+		}
+		b.queue, b.trips = queue{}, nil
+		b.Close()
+	})
 }
 
 // The only process of a fleet has two trips in flight, which must not end at the same time. So the leader of a trip with

@@ -90,8 +90,8 @@ func (b *Batcher) takeQueue(leader *call, now int64) (t *trip, l loading) {
 }
 
 // entriesPerTrip returns how many entries the next trip may carry if the given number wait. It is half of all entries,
-// waiting or on other trips, if that is worth a trip, and at most MaxBatch. While Redis is slow there is one
-// trip at a time, which carries as many as it can. The lock is held.
+// waiting or on other trips, if that is worth a trip, and at most MaxBatch. While Redis is slow, a trip carries as many
+// as it can. The lock is held.
 func (b *Batcher) entriesPerTrip(waiting int) int {
 	if b.slow {
 		return b.opt.MaxBatch
