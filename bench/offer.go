@@ -68,8 +68,14 @@ func offer(ctx context.Context, s *subject, w *workload, callers int, rate float
 func (o *offered) call(ctx context.Context, d decide, key string, end time.Time) {
 	// Contexts with a common parent share its lock, so thousands of calls would wait for each other and not for
 	// Redis.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), deadline)
+	parent := context.WithoutCancel(ctx)
+	ctx, cancel := context.WithTimeout(parent, deadline)
 	started := time.Now()
+	for left, _ := ctx.Deadline(); left.Sub(started) < deadline*9/10; left, _ = ctx.Deadline() {
+		cancel() // this goroutine had to wait for a processor
+		ctx, cancel = context.WithTimeout(parent, deadline)
+		started = time.Now()
+	}
 	what, err := d(ctx, key)
 	ended := time.Now()
 	// A limiter may know that the deadline has passed before the context's timer has fired.
