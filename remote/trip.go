@@ -98,7 +98,7 @@ func (b *Batcher) tripEnded(t *trip, now, took, server int64, err error) {
 	}
 	b.mu.Lock()
 	b.last = t.cargo
-	b.failed = err != nil
+	b.failed = err != nil && !b.hadLittleTime(err, took)
 	wasSlow, turnedAway := b.slow, b.room.turnedAway.Swap(0)
 	b.slow = b.failed || server > b.slowFrom()
 	if err == nil {
@@ -126,6 +126,9 @@ func (b *Batcher) failureOfRedis(err error, took int64, within time.Duration) er
 	if !errors.Is(err, ErrNoAnswer) {
 		return err
 	}
+	if b.hadLittleTime(err, took) {
+		return nil
+	}
 	deadline := b.opt.Deadline.Microseconds()
 	late := took - within.Microseconds()
 	answers := localTime()-b.lastAnswer.Load() < 4*deadline
@@ -134,6 +137,13 @@ func (b *Batcher) failureOfRedis(err error, took int64, within time.Duration) er
 		return nil
 	}
 	return err
+}
+
+// hadLittleTime reports whether a trip that ended with a time-out had less time than the deadline, because its leader had
+// waited, while Redis answered other trips. That is a sign of a slow Redis, and not of a lost one.
+func (b *Batcher) hadLittleTime(err error, took int64) bool {
+	deadline := b.opt.Deadline.Microseconds()
+	return errors.Is(err, ErrNoAnswer) && took < deadline-deadline/8 && localTime()-b.lastAnswer.Load() < deadline
 }
 
 // notAfter returns the time on the node's clock after which an entry must not be charged. For a node that has

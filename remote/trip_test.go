@@ -17,8 +17,8 @@ import (
 
 const ms = 1000 // µs
 
-// Law 7: time-outs count as failures of Redis, with two exceptions: they are noticed so late that this process must
-// have been paused, or a little late while Redis answers other trips.
+// Law 7: time-outs count as failures of Redis, with three exceptions: they are noticed so late that this process must
+// have been paused, or a little late while Redis answers other trips, or Redis does so and the trip had less time.
 func TestTimeoutsThatAreNotRediss(t *testing.T) {
 	b := &Batcher{opt: Options{Deadline: 50 * time.Millisecond}}
 	other := errors.New("refused")
@@ -29,6 +29,11 @@ func TestTimeoutsThatAreNotRediss(t *testing.T) {
 		blamed     bool
 	}{
 		{ErrNoAnswer, 50 * ms, time.Hour, true},
+		{ErrNoAnswer, 25 * ms, 49 * time.Millisecond, false},
+		{ErrNoAnswer, 43 * ms, 49 * time.Millisecond, false},
+		{ErrNoAnswer, 44 * ms, 49 * time.Millisecond, true},
+		{ErrNoAnswer, 25 * ms, 50 * time.Millisecond, true},
+		{other, 25 * ms, 0, true},
 		{ErrNoAnswer, 51 * ms, 0, true},
 		{ErrNoAnswer, 60 * ms, 0, false},
 		{ErrNoAnswer, 60 * ms, time.Hour, true},
@@ -46,14 +51,17 @@ func TestTimeoutsThatAreNotRediss(t *testing.T) {
 }
 
 // A trip that ended tells the next ones what it carried and whether Redis failed, and the breaker and the metrics of a
-// failure. That a node does not decide a slot is no failure of Redis, since it has answered.
+// failure. That a node does not decide a slot is no failure of Redis, since it has answered. A time-out of a trip that had
+// little time is none either if Redis answers others, but the metrics count it.
 func TestWhatATripTells(t *testing.T) {
 	for _, c := range []struct {
-		err    error
-		failed bool
+		err             error
+		failed, counted bool
+		others          bool // Redis answers other trips
 	}{
-		{nil, false}, {ErrNoAnswer, true}, {refusal("LOADING"), true},
-		{refusal("CLUSTERDOWN Hash slot not served"), false}, {refusal("TRYAGAIN"), false}, {errRedirectLoop, false},
+		{err: nil}, {err: ErrNoAnswer, failed: true, counted: true}, {err: ErrNoAnswer, counted: true, others: true},
+		{err: refusal("LOADING"), failed: true, counted: true}, {err: refusal("LOADING"), failed: true, counted: true, others: true},
+		{err: refusal("CLUSTERDOWN Hash slot not served")}, {err: refusal("TRYAGAIN")}, {err: errRedirectLoop},
 	} {
 		const took = 3 * ms
 		hooked, told := errors.New("nothing"), errors.New("nothing")
@@ -63,8 +71,11 @@ func TestWhatATripTells(t *testing.T) {
 			}
 		}})
 		one := &trip{calls: make([]*call, 2), cargo: cargo{calls: 2, unmerged: 4, sent: 3}, flight: flight{done: func(err error) { told = err }}}
+		if b.lastAnswer.Store(localTime() - time.Minute.Microseconds()); c.others {
+			b.lastAnswer.Store(localTime())
+		}
 		b.tripEnded(one, localTime(), took, took, c.err)
-		if b.failed != c.failed || (hooked != nil) != c.failed || (told != nil) != c.failed || b.last != one.cargo {
+		if b.failed != c.failed || (hooked != nil) != c.counted || (told != nil) != c.failed || b.last != one.cargo {
 			t.Errorf("%v: failed: %v, the breaker was told of %v, the metrics of %v; the last trip: %+v", c.err, b.failed, told, hooked, b.last)
 		}
 		b.Close()
