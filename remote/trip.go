@@ -98,7 +98,8 @@ func (b *Batcher) tripEnded(t *trip, now, took, server int64, err error) {
 	}
 	b.mu.Lock()
 	b.last = t.cargo
-	b.failed = err != nil && !b.hadLittleTime(err, took)
+	within := microseconds(t.ends - (now - took))
+	b.failed = err != nil && !b.hadLittleTime(err, within)
 	wasSlow, turnedAway := b.slow, b.room.turnedAway.Swap(0)
 	b.slow = b.failed || server > b.slowFrom()
 	if err == nil {
@@ -115,7 +116,7 @@ func (b *Batcher) tripEnded(t *trip, now, took, server int64, err error) {
 		}
 	}
 	b.mu.Unlock()
-	t.done(b.failureOfRedis(err, took, b.opt.Deadline))
+	t.done(b.failureOfRedis(err, took, within))
 	b.hooks.Trip(len(t.calls), microseconds(took), err)
 }
 
@@ -126,7 +127,7 @@ func (b *Batcher) failureOfRedis(err error, took int64, within time.Duration) er
 	if !errors.Is(err, ErrNoAnswer) {
 		return err
 	}
-	if b.hadLittleTime(err, took) {
+	if b.hadLittleTime(err, within) {
 		return nil
 	}
 	deadline := b.opt.Deadline.Microseconds()
@@ -139,11 +140,12 @@ func (b *Batcher) failureOfRedis(err error, took int64, within time.Duration) er
 	return err
 }
 
-// hadLittleTime reports whether a trip that ended with a time-out had less time than the deadline, because its leader had
-// waited, while Redis answered other trips. That is a sign of a slow Redis, and not of a lost one.
-func (b *Batcher) hadLittleTime(err error, took int64) bool {
-	deadline := b.opt.Deadline.Microseconds()
-	return errors.Is(err, ErrNoAnswer) && took < deadline-deadline/8 && localTime()-b.lastAnswer.Load() < deadline
+// hadLittleTime reports whether a trip that ended with a time-out had clearly less time than the deadline, for instance
+// because its leader had waited, and Redis answered another trip lately. That is a sign of a slow Redis, and not of a lost
+// one.
+func (b *Batcher) hadLittleTime(err error, within time.Duration) bool {
+	deadline := b.opt.Deadline
+	return errors.Is(err, ErrNoAnswer) && within < deadline-deadline/8 && microseconds(localTime()-b.lastAnswer.Load()) < deadline
 }
 
 // notAfter returns the time on the node's clock after which an entry must not be charged. For a node that has

@@ -29,11 +29,6 @@ func TestTimeoutsThatAreNotRediss(t *testing.T) {
 		blamed     bool
 	}{
 		{ErrNoAnswer, 50 * ms, time.Hour, true},
-		{ErrNoAnswer, 25 * ms, 49 * time.Millisecond, false},
-		{ErrNoAnswer, 43 * ms, 49 * time.Millisecond, false},
-		{ErrNoAnswer, 44 * ms, 49 * time.Millisecond, true},
-		{ErrNoAnswer, 25 * ms, 50 * time.Millisecond, true},
-		{other, 25 * ms, 0, true},
 		{ErrNoAnswer, 51 * ms, 0, true},
 		{ErrNoAnswer, 60 * ms, 0, false},
 		{ErrNoAnswer, 60 * ms, time.Hour, true},
@@ -48,6 +43,26 @@ func TestTimeoutsThatAreNotRediss(t *testing.T) {
 			t.Errorf("%v after %d µs, an answer %v ago: %v", c.err, c.took, c.lastAnswer, got)
 		}
 	}
+	for _, c := range []struct {
+		err        error
+		within     time.Duration
+		took       int64
+		lastAnswer time.Duration // time since it
+		blamed     bool
+	}{
+		{ErrNoAnswer, 25 * time.Millisecond, 25 * ms, 49 * time.Millisecond, false},
+		{ErrNoAnswer, 43 * time.Millisecond, 43 * ms, 49 * time.Millisecond, false},
+		{ErrNoAnswer, 44 * time.Millisecond, 44 * ms, 49 * time.Millisecond, true},
+		{ErrNoAnswer, 50 * time.Millisecond, ms, 49 * time.Millisecond, true}, // the client does not wait as long
+		{ErrNoAnswer, 25 * time.Millisecond, 25 * ms, 50 * time.Millisecond, true},
+		{ErrNoAnswer, 25 * time.Millisecond, 51 * ms, time.Hour, false}, // noticed late
+		{other, 25 * time.Millisecond, 25 * ms, 0, true},
+	} {
+		b.lastAnswer.Store(localTime() - c.lastAnswer.Microseconds())
+		if got := b.failureOfRedis(c.err, c.took, c.within); (got != nil) != c.blamed {
+			t.Errorf("%v after %d of %v, an answer %v ago: %v", c.err, c.took, c.within, c.lastAnswer, got)
+		}
+	}
 }
 
 // A trip that ended tells the next ones what it carried and whether Redis failed, and the breaker and the metrics of a
@@ -57,9 +72,11 @@ func TestWhatATripTells(t *testing.T) {
 	for _, c := range []struct {
 		err             error
 		failed, counted bool
-		others          bool // Redis answers other trips
+		others          bool  // Redis answers other trips
+		left            int64 // ms left of the time that the trip had
 	}{
-		{err: nil}, {err: ErrNoAnswer, failed: true, counted: true}, {err: ErrNoAnswer, counted: true, others: true},
+		{err: nil}, {err: ErrNoAnswer, failed: true, counted: true},
+		{err: ErrNoAnswer, counted: true, others: true, left: 871}, {err: ErrNoAnswer, failed: true, counted: true, others: true, left: 873},
 		{err: refusal("LOADING"), failed: true, counted: true}, {err: refusal("LOADING"), failed: true, counted: true, others: true},
 		{err: refusal("CLUSTERDOWN Hash slot not served")}, {err: refusal("TRYAGAIN")}, {err: errRedirectLoop},
 	} {
@@ -71,10 +88,12 @@ func TestWhatATripTells(t *testing.T) {
 			}
 		}})
 		one := &trip{calls: make([]*call, 2), cargo: cargo{calls: 2, unmerged: 4, sent: 3}, flight: flight{done: func(err error) { told = err }}}
-		if b.lastAnswer.Store(localTime() - time.Minute.Microseconds()); c.others {
-			b.lastAnswer.Store(localTime())
+		now := localTime()
+		one.ends = now + c.left*ms
+		if b.lastAnswer.Store(now - time.Minute.Microseconds()); c.others {
+			b.lastAnswer.Store(now)
 		}
-		b.tripEnded(one, localTime(), took, took, c.err)
+		b.tripEnded(one, now, took, took, c.err)
 		if b.failed != c.failed || (hooked != nil) != c.counted || (told != nil) != c.failed || b.last != one.cargo {
 			t.Errorf("%v: failed: %v, the breaker was told of %v, the metrics of %v; the last trip: %+v", c.err, b.failed, told, hooked, b.last)
 		}
