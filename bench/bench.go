@@ -159,9 +159,10 @@ func (b *bench) measureMemories(ctx context.Context) error {
 	return nil
 }
 
-// open opens a contender. Each of our contenders is a fleet of its own, which does not see the others.
+// open opens a contender. Each of our contenders is a fleet of its own in each workload: after an overload, the others of
+// a fleet keep to their shares for as long as there may be units that Redis has not been charged for.
 func open(ctx context.Context, c contender, e environment, w *workload) (*subject, error) {
-	e.fleet = fmt.Sprintf("b%04x", uint16(crc32.ChecksumIEEE([]byte(c.name)))) // the same length for all
+	e.fleet = fmt.Sprintf("b%04x", uint16(crc32.ChecksumIEEE([]byte(w.name+"/"+c.name)))) // the same length for all
 	s, err := c.open(ctx, e, w)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", c.name, err)
