@@ -35,13 +35,15 @@ func (c *call) due(looked int64) int64 {
 	return min(c.deadline, looked+lookEvery.Microseconds())
 }
 
-// setReaper sets the timer, unless it already fires in time. The lock is held.
+// setReaper sets the timer, unless it already fires in time. The given time may have passed; the round is then due now,
+// and not late. The lock is held.
 func (b *Batcher) setReaper(at int64) {
 	if b.reapAt > 0 && b.reapAt <= at {
 		return
 	}
-	b.reapAt = max(at, b.reaped+reapEvery.Microseconds())
-	b.reaper.Reset(microseconds(b.reapAt - localTime()))
+	now := localTime()
+	b.reapAt = max(at, now, b.reaped+reapEvery.Microseconds())
+	b.reaper.Reset(microseconds(b.reapAt - now))
 }
 
 // reap runs in its own goroutine, when the timer fires.

@@ -196,6 +196,29 @@ func TestLaw6ADeadlineThatPassesDuringARound(t *testing.T) {
 	})
 }
 
+// A round is not late if it was already due when the timer was set, for a caller that comes back from a trip.
+func TestARoundThatIsDueAtOnceIsNotLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rule := newRule(t, limit.PerHour(10), limit.GCRA())
+		b := NewBatcher(nil, Options{Deadline: 50 * time.Millisecond}, Hooks{Trip: func(int, time.Duration, error) {}})
+		over, led := waitingCall(rule, 0), waitingCall(rule, 20*ms)
+		led.ctx, led.began = t.Context(), localTime()-40*ms // its context was to be checked 15 ms ago
+		for _, c := range []*call{over, led} {
+			c.state.Store(callSent)
+		}
+		b.trips = []*trip{{calls: []*call{over, led}, flight: flight{ends: localTime() + 20*ms, ctx: newTripContext(localTime())}}}
+		b.mu.Lock()
+		b.setReaper(led.due(led.began))
+		b.mu.Unlock()
+		b.reap()
+		if !over.claimed() || led.claimed() {
+			t.Errorf("the call whose time is over has ended: %v, the other one: %v", over.claimed(), led.claimed())
+		}
+		b.trips = nil
+		b.Close()
+	})
+}
+
 // Law 3: a call that ends in the queue, by its deadline or with its caller's context, has charged nothing.
 func TestLaw3CallsThatEndInTheQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
