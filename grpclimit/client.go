@@ -8,6 +8,7 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	"github.com/tierlimit/tierlimit/internal/admission"
 	"github.com/tierlimit/tierlimit/internal/keys"
@@ -30,7 +31,7 @@ const DefaultMaxWait = time.Minute
 //
 // If the limiter returns an error about a call, the call is not sent either. Its status has the code
 // that the server's default sends (see [OnError]) and includes the error's text. A call is charged
-// before it is sent, and stays charged if it fails.
+// before it is sent, and stays charged if it fails. If its context ends before it is sent, its units are given back.
 //
 // A call is charged once, even if gRPC sends it again: retries by the retryPolicy of a service config
 // are made below the interceptors. If the quota must count retries, turn them off with
@@ -109,8 +110,11 @@ func (c *Client) wait(ctx context.Context, method string, message any) error {
 	defer cancel()
 	d, err := admission.Wait(ctx, waiting, c.maxWait, c.rule, key, cost)
 	switch {
-	case err == nil:
+	case err == nil && ctx.Err() == nil:
 		return nil
+	case err == nil: // gRPC would not send the call; if the refund fails, it stays charged like a call that fails
+		_ = c.rule.Refund(admission.Afterwards(ctx), key, &d, d.Granted)
+		return status.FromContextError(ctx.Err()).Err()
 	case !errors.Is(err, limit.ErrWouldExceedDeadline):
 		return errorStatus(err, ": "+err.Error()) // the program itself may read the error
 	case admission.UnderOutagePolicy(c.rule, &d):

@@ -24,6 +24,7 @@ import (
 	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
+	"github.com/tierlimit/tierlimit/internal/inspect"
 	"github.com/tierlimit/tierlimit/internal/redistest"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/tiered"
@@ -472,6 +473,50 @@ func TestClientKeepsWithinAQuota(t *testing.T) {
 		}
 		if took := time.Since(start); s.calls.Load() != 2 || took > 5*time.Second {
 			t.Errorf("%s: %d calls were sent, it took %v to say so", name, s.calls.Load(), took)
+		}
+	}
+}
+
+// A call whose context ends while it is granted is not sent, and its units are given back.
+func TestACallThatEndsWhileItIsGrantedIsNotSent(t *testing.T) {
+	l := newLimiter(t)
+	rule := newRule(t, l, "hourly", limit.PerHour(10))
+	var cancel context.CancelFunc
+	stop, ok := inspect.Of(l).Watch(func(string, string, bool) { cancel() }) // the decision is made
+	if !ok {
+		t.Fatal("the limiter is watched already")
+	}
+	defer stop()
+	sent := 0
+	for _, longest := range []time.Duration{0, time.Minute} {
+		c, err := NewClient(rule, MaxWait(longest), ClientKey(func(context.Context, string) string { return "all" }))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for what, call := range map[string]func(ctx context.Context) error{
+			"a call": func(ctx context.Context) error {
+				return c.Unary(ctx, "method", nil, nil, nil, func(context.Context, string, any, any, *grpc.ClientConn, ...grpc.CallOption) error {
+					sent++
+					return nil
+				})
+			},
+			"a stream": func(ctx context.Context) error {
+				_, err := c.Stream(ctx, nil, nil, "method", func(context.Context, *grpc.StreamDesc, *grpc.ClientConn, string, ...grpc.CallOption) (grpc.ClientStream, error) {
+					sent++
+					return nil, nil
+				})
+				return err
+			},
+		} {
+			var ctx context.Context
+			ctx, cancel = context.WithCancel(t.Context())
+			defer cancel()
+			if err := call(ctx); status.Code(err) != codes.Canceled || sent != 0 {
+				t.Errorf("%s: %v, %d were sent", what, err, sent)
+			}
+			if got := used(t, rule, "all"); got != 0 {
+				t.Errorf("%s: nothing was sent, %d are charged", what, got)
+			}
 		}
 	}
 }
