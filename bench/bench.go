@@ -179,6 +179,12 @@ type place struct {
 
 // measureGroup opens the contenders of a group, measures them, and closes them.
 func (b *bench) measureGroup(ctx context.Context, g *group) (err error) {
+	if g.overload != nil {
+		if err := g.overload.maySleep(ctx, b.control); err != nil {
+			b.progress.say("%s: left out, because the server must be started with --enable-debug-command yes: %v", g.name, err)
+			return nil
+		}
+	}
 	w := g.workload()
 	w.name, w.primed = g.name, g.primed
 	at := place{b.env, []*redis.Client{b.control}}

@@ -40,8 +40,6 @@ func startNeighbours(ctx context.Context, url string, o *overloading) (*neighbou
 			return nil, errors.Join(err, client.Close())
 		}
 		keep = []any{"EVAL", spin, 0, turns}
-	} else if err := client.Do(ctx, keep...).Err(); err != nil {
-		return nil, errors.Join(fmt.Errorf("keeping Redis busy: %w; start it with --enable-debug-command yes", err), client.Close())
 	}
 	for range neighbourCount {
 		n.running.Go(func() {
@@ -56,6 +54,14 @@ func startNeighbours(ctx context.Context, url string, o *overloading) (*neighbou
 		})
 	}
 	return n, nil
+}
+
+// maySleep returns an error if the server does not let clients keep it busy in this way.
+func (o *overloading) maySleep(ctx context.Context, control *redis.Client) error {
+	if o.shared {
+		return nil
+	}
+	return control.Do(ctx, "DEBUG", "SLEEP", "0").Err()
 }
 
 // turnsIn returns how many turns of the loop of spin take that long. The best of a few measurements counts, because

@@ -97,7 +97,7 @@ func measureForTest(t *testing.T, seconds, only string) (got written, markdown, 
 	jsonFile, markdownFile := filepath.Join(dir, "json"), filepath.Join(dir, "markdown")
 	var out, progress bytes.Buffer
 	err := run(t.Context(), []string{
-		"-redis", redistest.Start(t).URL(), "-callers", "2", "-seconds", seconds, "-rounds", "1", "-keys", "50", "-fleet", "2x2",
+		"-redis", redistest.Start(t, "--enable-debug-command", "yes").URL(), "-callers", "2", "-seconds", seconds, "-rounds", "1", "-keys", "50", "-fleet", "2x2",
 		"-json", jsonFile, "-markdown", markdownFile, "-only", only,
 	}, &out, &progress)
 	if err != nil && !errors.Is(err, errNotMet) { // so short a run meets no goal of speed
@@ -239,6 +239,24 @@ func TestWhatWasMeasuredIsTold(t *testing.T) {
 		if err == nil || !strings.Contains(stdout.String(), "redis_rate  ") {
 			t.Errorf("%s: error %v, and it prints\n%s", what, err, stdout.String())
 		}
+	}
+}
+
+// Overload is left out, and all else is measured, if the server does not let its clients keep it busy.
+func TestServerThatDoesNotSleep(t *testing.T) {
+	var out, progress bytes.Buffer
+	err := run(t.Context(), []string{
+		"-redis", redistest.Start(t).URL(), "-callers", "2", "-seconds", "0.05", "-rounds", "1", "-keys", "50",
+		"-only", "^(overload|alone)/.*(tierlimit, GCRA|plain GCRA)$",
+	}, &out, &progress)
+	if err != nil && !errors.Is(err, errNotMet) {
+		t.Errorf("%v", err)
+	}
+	if said := progress.String(); !strings.Contains(said, "overload: left out, because the server must be started with --enable-debug-command yes") {
+		t.Errorf("it said\n%s", said)
+	}
+	if told := out.String(); strings.Contains(told, "goodput by the peak") || !strings.Contains(told, "one caller who asks each in turn") {
+		t.Errorf("it told\n%s", told)
 	}
 }
 
