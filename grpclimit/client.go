@@ -8,7 +8,6 @@ import (
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
 
 	"github.com/tierlimit/tierlimit/internal/admission"
 	"github.com/tierlimit/tierlimit/internal/keys"
@@ -31,7 +30,8 @@ const DefaultMaxWait = time.Minute
 //
 // If the limiter returns an error about a call, the call is not sent either. Its status has the code
 // that the server's default sends (see [OnError]) and includes the error's text. A call is charged
-// before it is sent, and stays charged if it fails. If its context ends before it is sent, its units are given back.
+// before it is sent, and stays charged if it fails. If its context has ended by the time it is charged, it is not
+// sent, and its units are given back.
 //
 // A call is charged once, even if gRPC sends it again: retries by the retryPolicy of a service config
 // are made below the interceptors. If the quota must count retries, turn them off with
@@ -112,9 +112,9 @@ func (c *Client) wait(ctx context.Context, method string, message any) error {
 	switch {
 	case err == nil && ctx.Err() == nil:
 		return nil
-	case err == nil: // gRPC would not send the call; if the refund fails, it stays charged like a call that fails
+	case err == nil: // gRPC would not send the call; if the refund fails, it stays charged, like a call that fails
 		_ = c.rule.Refund(admission.Afterwards(ctx), key, &d, d.Granted)
-		return status.FromContextError(ctx.Err()).Err()
+		return errorStatus(ctx.Err(), "")
 	case !errors.Is(err, limit.ErrWouldExceedDeadline):
 		return errorStatus(err, ": "+err.Error()) // the program itself may read the error
 	case admission.UnderOutagePolicy(c.rule, &d):
