@@ -69,6 +69,7 @@ RACE_SKIP := ^Example \
 	^TestLaw1SettledPlusHeldStaysWithinTheLimit$$/^(sliding-|fixed-window) \
 	^TestLaw11InstancesAreReplacedWithoutRedis$$/^(even_traffic|the_heaviest_first) \
 	^TestLaw11TwelveInstancesFromFourWithoutRedis$$ ^TestLaw13SlotsAreKeptUnderOverload$$ \
+	^TestLaw11KeysAtTheirLimitUnderOverload$$ \
 	^TestTheLastUnitsAreExact$$ ^TestLaw11NamesWithoutRulesHaveNoLosses$$ ^TestLaw8HoldsAreGivenBackToAKeyThatWasIdle$$ \
 	^TestWaitersAskOncePerRelease$$ ^TestLaw7WaitersForSlotsOfManyKeysAskLessOften$$ \
 	^TestLeastPrivilegeOnACluster$$ \

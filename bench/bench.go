@@ -229,11 +229,11 @@ func (b *bench) measureGroup(ctx context.Context, g *group) (err error) {
 		b.progress.add(b.opening(g))
 	}
 	if g.overload != nil {
-		n, err := startNeighbours(ctx, b.env.url, g.overload)
-		if err != nil {
-			return err
+		leave, e := startNeighbours(ctx, b.env.url, g.overload)
+		if e != nil {
+			return e
 		}
-		defer func() { err = errors.Join(err, n.leave()) }()
+		defer func() { err = errors.Join(err, leave()) }()
 	}
 	if g.busy > 0 {
 		others, e := startBusy(ctx, b.control, g.busy)

@@ -65,6 +65,7 @@ type Batcher struct {
 	waiting    atomic.Int64 // callers that wait
 
 	running sync.WaitGroup // goroutines that make trips
+	apart   detached       // trips of [Batcher.DecideApart]
 	calls   callPool
 
 	mu       sync.Mutex // guards the fields below
@@ -244,6 +245,7 @@ func (b *Batcher) Close() {
 	b.mu.Unlock()
 	fail(waiting, limit.ErrClosed)
 	b.running.Wait()
+	b.apart.running.Wait()
 	b.mu.Lock()
 	b.reaper.Stop()
 	b.mu.Unlock()

@@ -43,6 +43,25 @@ type slowRequest struct {
 	data []byte
 }
 
+// open returns a limiter that asks a server as slowly as the slow server would answer.
+func (s *slowServer) open(t *testing.T, inner *standin.Server, deadline time.Duration) *tiered.Limiter {
+	t.Helper()
+	l, err := tiered.Open(&redis.UniversalOptions{
+		Addrs: []string{standin.Addr}, DisableIdentity: true,
+		Dialer: func(context.Context, string, string) (net.Conn, error) {
+			conn, err := inner.Dial()
+			if err != nil {
+				return nil, err
+			}
+			return s.slow(conn), nil
+		},
+	}, tiered.Deadline(deadline), tiered.Logger(slog.New(slog.DiscardHandler)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
 func (s *slowServer) slow(inner net.Conn) net.Conn {
 	c := &slowConn{Conn: inner, server: s, queue: make(chan slowRequest, 16)}
 	go func() {
@@ -176,19 +195,7 @@ func testGoodput(t *testing.T, server *slowServer) {
 	const instances, deadline = 4, 50 * time.Millisecond
 	var c crowd
 	for range instances {
-		l, err := tiered.Open(&redis.UniversalOptions{
-			Addrs: []string{standin.Addr}, DisableIdentity: true,
-			Dialer: func(context.Context, string, string) (net.Conn, error) {
-				conn, err := redisServer.Dial()
-				if err != nil {
-					return nil, err
-				}
-				return server.slow(conn), nil
-			},
-		}, tiered.Deadline(deadline), tiered.Logger(slog.New(slog.DiscardHandler)))
-		if err != nil {
-			t.Fatal(err)
-		}
+		l := server.open(t, redisServer, deadline)
 		defer func() { _ = l.Close() }() // more units may be uncharged than Redis can take in time
 		rule, err := l.Rule("r", limit.PerMinute(1_000_000), tiered.Use(limit.GCRA()))
 		if err != nil {

@@ -201,12 +201,10 @@ func (l *Limiter) sendStatementBatch(shard *outage.Shard, statements []local.Sta
 			entries[i].Cost = s.Units
 		}
 	}
-	sent, replies, err := l.slotNow(), []remote.Reply(nil), breaker.ErrOpen
+	sent := l.slotNow()
+	replies := slices.Repeat([]remote.Reply{{Err: breaker.ErrOpen}}, len(entries))
 	if shard.Breaker.Closed() { // it may have opened since the statements were made
-		replies, err = shard.DecideApart(entries, within)
-	}
-	if err != nil {
-		replies = make([]remote.Reply, len(statements))
+		replies = shard.DecideApart(entries, within)
 	}
 	soon := l.config.deadline // as in Slot.Release
 	for i := range statements {
@@ -219,7 +217,7 @@ func (l *Limiter) sendStatementBatch(shard *outage.Shard, statements []local.Sta
 	var back []remote.Entry
 	for i := range statements {
 		s := &statements[i]
-		if err := cmp.Or(err, replies[i].Err); err != nil {
+		if err := replies[i].Err; err != nil {
 			failed = err
 			s.Failed(l.unsettledUntil(now, within))
 			continue
@@ -243,12 +241,9 @@ func (l *Limiter) giveSurplusBack(shard *outage.Shard, given []*local.Held[*Rule
 	if len(given) == 0 {
 		return
 	}
-	replies, err := shard.DecideApart(entries, time.Until(by))
-	if err != nil {
-		replies = make([]remote.Reply, len(given))
-	}
+	replies := shard.DecideApart(entries, time.Until(by))
 	for i, h := range given {
-		l.released(h, entries[i].Cost, &replies[i], cmp.Or(err, replies[i].Err))
+		l.released(h, entries[i].Cost, &replies[i], replies[i].Err)
 		l.lines.release(h.HeldKey)
 	}
 }

@@ -23,19 +23,19 @@ type renewed struct {
 	times []string // each with the keys that were renewed then
 }
 
-func (r *renewed) DecideApart(entries []remote.Entry, within time.Duration) ([]remote.Reply, error) {
+func (r *renewed) DecideApart(entries []remote.Entry, within time.Duration) []remote.Reply {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var keys []string
-	replies, err := r.Decider.DecideApart(entries, within)
+	replies := r.Decider.DecideApart(entries, within)
 	for i, e := range entries {
-		if keys = append(keys, e.Key); err == nil && e.Key == r.fails {
+		if keys = append(keys, e.Key); replies[i].Err == nil && e.Key == r.fails {
 			replies[i].Err, r.fails = remote.ErrNoAnswer, ""
 		}
 	}
 	slices.Sort(keys)
 	r.times = append(r.times, fmt.Sprint(time.Since(r.began).Round(10*time.Millisecond), keys))
-	return replies, err
+	return replies
 }
 
 // Slots are renewed three times per TTL, at the same times whatever wakes the keeper meanwhile. After a renewal has
@@ -93,18 +93,18 @@ type lossy struct {
 	asked int
 }
 
-func (w *lossy) DecideApart(entries []remote.Entry, within time.Duration) ([]remote.Reply, error) {
-	replies, err := w.Decider.DecideApart(entries, within)
+func (w *lossy) DecideApart(entries []remote.Entry, within time.Duration) []remote.Reply {
+	replies := w.Decider.DecideApart(entries, within)
 	time.Sleep(w.takes)
 	for i, e := range entries {
 		if e.Key != w.key {
 			continue
 		}
-		if w.asked++; err == nil && w.asked <= w.loses {
+		if w.asked++; replies[i].Err == nil && w.asked <= w.loses {
 			replies[i].Err = remote.ErrNoAnswer
 		}
 	}
-	return replies, err
+	return replies
 }
 
 // Close tries to release slots as long as it has released any in the last three deadlines.

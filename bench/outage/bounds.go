@@ -29,6 +29,12 @@ var most = map[string]bound{
 	"random":                         {1, 1.30}, // relative to what the schedule may let through
 }
 
+// Bounds of the most units in any window of a key under overload, as a factor of what the algorithm lets through.
+var (
+	overloadMedian = bound{1.10, 1.40}
+	overloadMost   = bound{1.10, 1.60}
+)
+
 // movedMost is the bound on the shares of 4 instances, which sum to at most 2 - 1/n. Each is kept by a counter of 16
 // sub-windows, which steady traffic exceeds by 1/15. Units measured late add a little.
 const movedMost = (2-1.0/4)*16/15 + 0.02

@@ -41,6 +41,7 @@ func newFleet(ctx context.Context, s settings, sc scenario) (*fleet, error) {
 	if sc.duty != nil {
 		sc.duty(s, &f.duty)
 	}
+	f.Quota = f.duty.Quota
 	if f.server, err = bed.startServer(); err != nil {
 		return nil, errors.Join(err, f.close())
 	}

@@ -16,7 +16,8 @@ type scenario struct {
 	name      string
 	about     string
 	weights   []float64 // shares of the traffic, by instance
-	crowded   bool      // so much else goes on that latencies are not checked
+	crowded   bool      // so much else goes on that latencies with the breaker open are not checked
+	overload  *overload // nil: Redis has time for all requests
 	baselines bool      // offer the same load to the common ways of limiting
 	duty      func(settings, *duty)
 	play      step
@@ -63,6 +64,10 @@ func scenarios() []scenario {
 			duty: debtsDuty, play: playDebts, judge: judgeDebts},
 		{name: "flushall", about: "Redis forgets everything in mid-traffic", weights: skewed, baselines: true,
 			play: playFlushAll, judge: judgeMost},
+		overloaded("overload", overload{keep: time.Millisecond, rate: 60_000}),
+		overloaded("overload-gcra", overload{keep: 2 * time.Millisecond, rate: 60_000, gcra: true}),
+		overloaded("overload-heavy", overload{keep: 4 * time.Millisecond, rate: 90_000}),
+		overloaded("overload-heavy-gcra", overload{keep: 4 * time.Millisecond, rate: 90_000, gcra: true}),
 		{name: "random", about: "random faults"},
 	}
 }

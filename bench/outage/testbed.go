@@ -58,7 +58,7 @@ func (b *testbed) startServer() (s *redistest.Server, err error) {
 			panic(cause)
 		}
 	}()
-	return redistest.Start(b), nil
+	return redistest.Start(b, "--enable-debug-command", "yes"), nil // see neighbours.Sleep
 }
 
 // close runs the cleanups, and returns the failures so far.

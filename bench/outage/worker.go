@@ -33,6 +33,7 @@ type duty struct {
 	Deadline   time.Duration
 	FleetSize  int
 	LedgerKeys int
+	GCRA       bool // instead of the algorithm that is chosen by the limit's size, with a burst of a tenth of the limit
 	Baselines  bool
 	Log        string // file to log calls to
 	Seed       uint64
@@ -42,7 +43,7 @@ type duty struct {
 // order is a line on a worker's standard input. The worker ends when the input does.
 type order struct {
 	Rate     float64 // requests a second
-	Heavy    int     // of the first Heavy keys, in turn
+	Heavy    int     // of the first Heavy keys, chosen at random
 	TailRate float64 // requests a second for the tail
 	Tail     int     // number of other keys, asked for in turn
 	From     int     // the first of them to ask for
@@ -164,14 +165,17 @@ func (w *worker) open() (err error) {
 	if err != nil {
 		return err
 	}
-	lim := limit.Per(w.duty.Quota, w.duty.Window)
+	lim, options := limit.Per(w.duty.Quota, w.duty.Window), []tiered.RuleOption(nil)
+	if w.duty.GCRA {
+		lim, options = lim.WithBurst(w.duty.Quota/burstPart), append(options, tiered.Use(limit.GCRA()))
+	}
 	for by := range subjects {
 		policy := tiered.Deny // for the common ways of limiting, which have fallbacks of their own
 		if by == ours {
 			policy = tiered.Approximate
 		}
 		w.fallbacks[by] = make(map[uint32]*rate.Limiter)
-		if w.rules[by], err = w.limiter.Rule(fmt.Sprint("rule", uint8(by)), lim, tiered.OnOutage(policy)); err != nil {
+		if w.rules[by], err = w.limiter.Rule(fmt.Sprint("rule", uint8(by)), lim, append(options, tiered.OnOutage(policy))...); err != nil {
 			return err
 		}
 	}
@@ -229,8 +233,8 @@ func (w *worker) obey(orders <-chan order, tell *json.Encoder) error {
 		case <-look.C:
 		case <-time.After(time.Until(next)):
 			for by := range heavy {
-				for h := &heavy[by]; w.due(h); h.count++ {
-					w.offer(subject(by), uint32(h.count%max(1, o.Heavy)))
+				for h := &heavy[by]; w.due(h); {
+					w.offer(subject(by), uint32(w.random.IntN(max(1, o.Heavy))))
 				}
 			}
 			for !idle && w.due(&tail) {

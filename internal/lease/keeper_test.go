@@ -309,11 +309,9 @@ func (m *master) left() int64 {
 	return min(last.Cost, m.grants)
 }
 
-func (m *master) DecideApart([]remote.Entry, time.Duration) ([]remote.Reply, error) {
-	return nil, m.err
-}
-func (m *master) TurnsAway() bool             { return false }
-func (m *master) DelayDenied(context.Context) {}
+func (m *master) DecideApart([]remote.Entry, time.Duration) []remote.Reply { return nil }
+func (m *master) TurnsAway() bool                                          { return false }
+func (m *master) DelayDenied(context.Context)                              {}
 
 // blocked is a master that answers requests in a group only when the test lets them through.
 type blocked struct {

@@ -8,8 +8,8 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// Law 11: what two shards know of losses of data adds up when slots move between them: the later loss counts, and the
-// later of two clocks.
+// Law 11: what two shards know of losses of data adds up when slots move between them: the later loss counts, the later
+// of two clocks, and the later time since when Redis decides.
 func TestLossesOfTwoShardsAddUp(t *testing.T) {
 	for _, later := range []bool{false, true} {
 		l := newShards(t, 0)
@@ -18,10 +18,11 @@ func TestLossesOfTwoShardsAddUp(t *testing.T) {
 		if later {
 			from, to = to, from
 		}
-		l.ofSlot(0).settleFromNow(func(e *incident, _ bool) { e.forgotten, e.clock = 5, 7 })
-		l.ofSlot(8).settleFromNow(func(e *incident, _ bool) { e.forgotten, e.clock = 9, 3 })
-		if to.adopt(from); to.incident.Load().forgotten != 9 || to.incident.Load().clock != 7 {
-			t.Errorf("%+v", *to.incident.Load())
+		l.ofSlot(0).settleFromNow(func(e *incident, _ bool) { e.forgotten, e.clock, e.decides = 5, 7, 2 })
+		l.ofSlot(8).settleFromNow(func(e *incident, _ bool) { e.forgotten, e.clock, e.decides = 9, 3, 1 })
+		to.adopt(from)
+		if e := to.incident.Load(); e.forgotten != 9 || e.clock != 7 || e.decides != 2 {
+			t.Errorf("%+v", *e)
 		}
 	}
 }

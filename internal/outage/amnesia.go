@@ -137,7 +137,7 @@ func (s *Shard) dataLost(since, clock int64) {
 	now := l.Now()
 	l.Counts.DataLosses.Add(1) // first, so that a caller that sees this shard settle finds the loss counted
 	s.settleFromNow(func(e *incident, _ bool) {
-		e.overload, e.forgotten, e.clock = false, max(1, now), max(e.clock, clock)
+		e.overload, e.forgotten, e.clock, e.decides = false, max(1, now), max(e.clock, clock), now
 	})
 	l.DataLost(s)
 	age := "all"

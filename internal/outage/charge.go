@@ -7,6 +7,7 @@ import (
 	"math"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tierlimit/tierlimit/breaker"
@@ -22,7 +23,18 @@ import (
 // batch took.
 const (
 	chargedAtOnce = 64
-	chargePauses  = 2
+	chargePauses  = 3
+)
+
+// While decisions miss Redis, charges take the place of decisions there. So only those are sent that matter: of keys for
+// which the fleet may have granted at least this part of the limit without Redis.
+const matteringPart = 16
+
+// A charge may take several deadlines, because nobody waits for it. But it has at most chargedWithin, or one deadline if
+// that is longer, since Close waits for charges under way.
+const (
+	chargedDeadlines = 4
+	chargedWithin    = 250 * time.Millisecond
 )
 
 // givenUpAfter is how long an unanswered charge is repeated, and how long the charger waits for a slot
@@ -49,8 +61,9 @@ type charger struct {
 // its pending charges move with it to the charger of its new shard. While a goroutine holds mu, every
 // debt is either here or in the journal.
 type charges struct {
-	mu  sync.Mutex
-	out []*charge
+	mu      sync.Mutex
+	out     []*charge
+	awaited atomic.Int32 // callers of [Shards.ChargeRest]
 }
 
 // charge is a debt that Redis is charged with. A repeated charge keeps its sequence, by which Redis
@@ -93,6 +106,8 @@ func (l *Shards) Uncharged() int64 {
 // closed. It waits for masters that count as lost only if lostToo is set. If the process ends before all
 // units have been charged, nobody charges the rest, and Redis grants them again.
 func (l *Shards) ChargeRest(ctx context.Context, lostToo bool) error {
+	l.charges.awaited.Add(1)
+	defer l.charges.awaited.Add(-1)
 	return l.Await(ctx, func() bool { return l.hurriesCharging(lostToo) })
 }
 
@@ -132,17 +147,18 @@ func (s *Shard) chargeSome() (pause time.Duration) {
 	if !s.Breaker.Closed() {
 		return 0
 	}
-	now := s.all.Now()
+	started, now := time.Now(), s.all.Now()
 	batch := s.nextCharges(now)
 	switch {
 	case len(batch) > 0:
 	case len(c.moving) > 0:
 		return time.Duration(c.retry - now)
 	default:
-		s.owesNow()
+		if s.owesNow() && s.sparesRedis(now) {
+			return ProbeEvery
+		}
 		return 0
 	}
-	started := time.Now()
 	unanswered, refused := s.charge(batch)
 	for slot, isMoving := range refused {
 		if isMoving {
@@ -222,7 +238,7 @@ func (s *Shard) newCharges(now int64, moving bool, most int) (batch []*charge) {
 	sequence := l.sequences.Add(1)
 	type ruleKey struct{ rule, key string }
 	keys := make(map[ruleKey]bool)
-	for _, d := range l.Ledger.Uncharged(in, most, now) {
+	for _, d := range l.Ledger.Uncharged(in, most, now, s.matters(now)) {
 		if of := (ruleKey{d.Owner.Name, d.Key}); keys[of] {
 			l.Ledger.PutBack(d)
 		} else {
@@ -233,6 +249,29 @@ func (s *Shard) newCharges(now int64, moving bool, most int) (batch []*charge) {
 	}
 	l.charges.out = append(l.charges.out, batch...)
 	return batch
+}
+
+// sparesRedis reports whether only charges that matter are sent. All are sent if anybody waits for them. That is a caller
+// of [Shards.ChargeRest], or the fleet, which settles until everything is charged. While decisions miss Redis often, the
+// fleet settles anyway.
+func (s *Shard) sparesRedis(now int64) bool {
+	if s.all.charges.awaited.Load() > 0 {
+		return false
+	}
+	missed, often := s.misses.lately(now)
+	if e := s.incident.Load(); e != nil {
+		return e.overload && often
+	}
+	return missed
+}
+
+// matters returns which keys' units are to be charged, or nil for all.
+func (s *Shard) matters(now int64) func(of *Rule, units int64) bool {
+	if !s.sparesRedis(now) {
+		return nil
+	}
+	fleet := int64(max(1, s.Outage().Fleet))
+	return func(of *Rule, units int64) bool { return units >= of.Limit.Quota()/(matteringPart*fleet) }
 }
 
 // Reset forgets all units of a key, which Redis has just forgotten. What was still to be charged there is not charged
@@ -276,7 +315,7 @@ func (s *Shard) refuses(slot int, now int64) {
 		l.charges.mu.Lock()
 		defer l.charges.mu.Unlock()
 		for {
-			debts := l.Ledger.Uncharged(func(of int) bool { return of == slot }, chargedAtOnce, now)
+			debts := l.Ledger.Uncharged(func(of int) bool { return of == slot }, chargedAtOnce, now, nil)
 			if len(debts) == 0 {
 				return
 			}
@@ -331,43 +370,49 @@ func (s *Shard) charge(batch []*charge) (unanswered bool, refused map[int]bool) 
 
 // sendCharges sends a batch to Redis, and returns the error of each charge. remembers is false if Redis has lost data
 // meanwhile, perhaps including charges that it has answered.
+//
+// The charges do not wait for the trips of decisions. Under overload they would be turned away like these, and until
+// Redis knows what was granted without it, it grants the same units again (law 11).
 func (s *Shard) sendCharges(batch []*charge) (errs []error, remembers bool) {
 	l := s.all
 	losses := s.memory.lossesSoFar()
 	errs = make([]error, len(batch))
-	var mu sync.Mutex
-	var oldest int64 // time of the oldest unit that was charged; guarded by mu
-	var trips sync.WaitGroup
+	var entries []remote.Entry
+	var sent []int    // their positions in the batch
+	var since []int64 // the time of the oldest unit of each
 	for i, d := range batch {
 		debt := l.Ledger.Remaining(d.Debt) // without units that Redis has lost since
-		e := remote.Entry{
-			Key: d.Key, Rule: d.Owner.Encoded, Operation: lua.Charge,
-			Charges: d.Owner.chargesFor(debt, l.Now(), s.Outage().Fleet),
-			Marker:  l.Instance, Sequence: d.sequence,
-		}
-		if len(e.Charges) == 0 {
+		charges := d.Owner.chargesFor(debt, l.Now(), s.decidesSince(), s.Outage().Fleet)
+		if len(charges) == 0 {
 			continue
 		}
-		trips.Go(func() { // the charges share a trip
-			reply, err := s.Decide(l.Context, e)
-			if errors.Is(err, remote.ErrUnreadable) {
-				l.Unreadable(err)
-			}
-			if errs[i] = err; err != nil {
-				return
-			}
-			units := reply.Granted
-			if d.repeated && units == 0 { // the charge had been made before, and the answer was lost
-				for _, c := range e.Charges {
-					units += c.Units
-				}
-			}
-			l.Counts.Charged.Add(units)
-			mu.Lock()
-			defer mu.Unlock()
-			oldest = earlier(oldest, debt.Parts[0].At)
+		entries = append(entries, remote.Entry{
+			Key: d.Key, Rule: d.Owner.Encoded, Operation: lua.Charge,
+			Charges: charges, Marker: l.Instance, Sequence: d.sequence,
 		})
+		sent, since = append(sent, i), append(since, debt.Parts[0].At)
 	}
-	trips.Wait()
+	replies := slices.Repeat([]remote.Reply{{Err: breaker.ErrOpen}}, len(entries))
+	if s.Breaker.Closed() { // it may have opened since the batch was made
+		replies = s.DecideApart(entries, max(l.Deadline, min(chargedDeadlines*l.Deadline, chargedWithin)))
+	}
+	var oldest int64 // time of the oldest unit that was charged
+	for k, i := range sent {
+		reply := &replies[k]
+		if errors.Is(reply.Err, remote.ErrUnreadable) {
+			l.Unreadable(reply.Err)
+		}
+		if errs[i] = reply.Err; reply.Err != nil {
+			continue
+		}
+		units := reply.Granted
+		if batch[i].repeated && units == 0 { // the charge had been made before, and the answer was lost
+			for _, c := range entries[k].Charges {
+				units += c.Units
+			}
+		}
+		l.Counts.Charged.Add(units)
+		oldest = earlier(oldest, since[k])
+	}
 	return errs, s.memory.charged(oldest, losses)
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 
@@ -67,6 +68,10 @@ func (m ofCluster) Decide(_ context.Context, e remote.Entry) (reply remote.Reply
 		c.charged[remote.UserKey(e.Key)] += reply.Granted
 	}
 	return reply, err
+}
+
+func (m ofCluster) DecideApart(entries []remote.Entry, _ time.Duration) []remote.Reply {
+	return oneByOne(entries, func(e remote.Entry) (remote.Reply, error) { return m.Decide(context.Background(), e) })
 }
 
 func (c *cluster) draw(n int) int {

@@ -20,21 +20,26 @@ import (
 	"github.com/tierlimit/tierlimit/remote"
 )
 
-// Law 11: under GCRA, only the remaining debt of the granted units is charged, as computed from this instance's
-// share of the rate. Units that have been paid off meanwhile leave no debt.
+// Law 11: under GCRA, only the remaining debt of units granted in an outage is charged, as computed from this instance's
+// share of the rate. Units that have been paid off meanwhile leave no debt. Units granted since Redis decides are charged
+// in full.
 func TestGCRADebts(t *testing.T) {
 	r := newRule(t, "r", limit.Per(1000, 100*time.Second), limit.GCRA())
 	const second = int64(time.Second)
 	parts := []ledger.Part{{Units: 80, At: 100 * second}, {Units: 30, At: 110 * second}}
 	for _, test := range []struct {
-		share float64
-		fleet int
-		at    int64
-		want  int64
-	}{{1, 9, 110, 30}, {1, 9, 112, 10}, {1, 9, 113, 0}, {0.5, 9, 110, 60}, {0, 4, 110, 85}, {0, 4, 130, 35}} {
+		share   float64
+		fleet   int
+		at      int64
+		decides int64
+		want    int64
+	}{
+		{1, 9, 110, 110, 30}, {1, 9, 112, 200, 10}, {1, 9, 113, 200, 0}, {0.5, 9, 110, 200, 60}, {0, 4, 110, 200, 85}, {0, 4, 130, 200, 35},
+		{1, 9, 112, 110, 30}, {0.5, 9, 112, 110, 50}, {0, 4, 130, 110, 35}, {1, 9, 130, 100, 110}, {1, 9, 130, 0, 110},
+	} {
 		d := ledger.Debt[*Rule]{Owner: r, Key: "k", Share: test.share, Parts: parts}
 		units := int64(0)
-		for _, c := range r.chargesFor(d, test.at*second, test.fleet) {
+		for _, c := range r.chargesFor(d, test.at*second, test.decides*second, test.fleet) {
 			units += c.Units
 			if c.Age != 0 || c.Units == 0 {
 				t.Errorf("%+v: %d units of age %v", test, c.Units, c.Age)
@@ -812,5 +817,182 @@ func TestUnreadableKeysAreNotChargedAgain(t *testing.T) {
 	m.refused = map[string]error{"k": remote.ErrUnreadable}
 	if s.chargeSome(); m.turned["k"] != 1 || s.Owes() {
 		t.Errorf("turned away %d times, still owed: %v", m.turned["k"], s.Owes())
+	}
+}
+
+// Law 11: charges are sent although Redis is overloaded, and decisions find no room. While decisions miss Redis, only
+// those are sent that matter: of keys for which the fleet may have granted a sixteenth of the limit. The rest follows a
+// second later. It is sent at once if others wait for it.
+func TestLaw11WhichChargesAreSentUnderOverload(t *testing.T) {
+	const many, few = 10, 9 // of 640 units and 4 instances
+	nothing := func(*testShards) {}
+	often := func(l *testShards) {
+		for range 10 {
+			l.now.Add(int64(20 * time.Millisecond))
+			l.first.Missed(remote.ErrNoRoom)
+		}
+	}
+	for _, test := range []struct {
+		what   string
+		before func(*testShards)
+		waits  bool // somebody waits for all charges
+		want   int64
+	}{
+		{"a decision has missed Redis", nothing, false, many},
+		{"decisions often miss Redis", often, false, many},
+		{"a decision has missed Redis, and somebody waits", nothing, true, many + few},
+		{"decisions often miss Redis, and somebody waits", often, true, many + few},
+		{"the fleet waits, for it also settles after an outage", func(l *testShards) { l.first.settleAnew(); often(l) }, false, many + few},
+	} {
+		l := newShards(t, 1)
+		s, m := l.first, l.masters[0]
+		m.heard.Size, m.crowded = 4, true
+		l.heartbeat(t, s)
+		r := newRule(t, "r", limit.PerHour(640), limit.SlidingLog())
+		test.before(l)
+		for key, units := range map[remote.UserKey]int64{"many": many, "few": few} {
+			if d := without(s, request(r, key, units), l.Now(), remote.ErrNoRoom); !d.Allowed {
+				t.Fatalf("%s: %+v", test.what, d)
+			}
+		}
+		waited := make(chan error, 1)
+		if test.waits {
+			go func() { waited <- l.ChargeRest(t.Context(), false) }()
+			redistest.Eventually(t, "somebody waits", func() bool { return l.charges.awaited.Load() > 0 })
+		}
+		pause := s.chargeSome()
+		if test.waits {
+			if err := <-waited; err != nil || l.charges.awaited.Load() != 0 {
+				t.Errorf("%s: %v; %d still wait", test.what, err, l.charges.awaited.Load())
+			}
+		}
+		if m.units() != test.want || pause == 0 || pause > time.Second {
+			t.Errorf("%s: %d units charged, want %d; the next after %v", test.what, m.units(), test.want, pause)
+		}
+		if m.within != 4*l.Deadline {
+			t.Errorf("charges have %v", m.within)
+		}
+		if pause := s.chargeSome(); test.want == many && pause != ProbeEvery || m.units() != test.want {
+			t.Errorf("%s: with nothing that matters, the next after %v; %d units charged", test.what, pause, m.units())
+		}
+		l.now.Add(int64(time.Second))
+		if s.chargeSome(); m.units() != many+few || s.Owes() {
+			t.Errorf("%s: %d units charged a second later", test.what, m.units())
+		}
+	}
+}
+
+// Decisions that often miss Redis wake the charger, which need not wait for the next heartbeat.
+func TestOverloadWakesTheCharger(t *testing.T) {
+	l := newShards(t, 1)
+	l.heartbeat(t, l.first)
+	for range 10 {
+		l.now.Add(int64(20 * time.Millisecond))
+		l.first.Missed(remote.ErrNoRoom)
+	}
+	if len(l.first.charger.wake) != 1 {
+		t.Error("the charger sleeps")
+	}
+}
+
+// Charges are not sent if the breaker has opened since the batch was made. They are back in the journal.
+func TestNoChargesAfterTheBreakerHasOpened(t *testing.T) {
+	l := newShards(t, 1)
+	s, m := l.first, l.masters[0]
+	l.heartbeat(t, s)
+	without(s, request(newRule(t, "r", limit.PerHour(10), limit.SlidingLog()), "k", 3), l.Now(), errLost)
+	batch := s.nextCharges(l.Now())
+	s.Breaker.ForceOpen(errLost)
+	if s.charge(batch); m.units() != 0 || len(l.charges.out) != 0 {
+		t.Errorf("%d units were charged, %d charges are pending", m.units(), len(l.charges.out))
+	}
+	if units, _ := l.Ledger.Waiting(); units != 3 {
+		t.Errorf("%d units are in the journal", units)
+	}
+}
+
+// A key that cannot be read in Redis is not charged, and the log says so. The others are, and it is recorded since when
+// Redis must not lose data.
+func TestChargesOfAnUnreadableKey(t *testing.T) {
+	l, log := newShards(t, 1), new(warnings)
+	l.Log = log
+	s, m := l.first, l.masters[0]
+	l.heartbeat(t, s)
+	r := newRule(t, "r", limit.PerHour(100), limit.SlidingLog())
+	first := l.Now()
+	for i := range 10 {
+		without(s, request(r, remote.UserKey(fmt.Sprint(i)), 1), l.Now(), errLost)
+		l.now.Add(int64(10 * minute))
+	}
+	m.refused = map[string]error{"9": remote.ErrUnreadable}
+	s.memory.chargedSince = 0
+	s.chargeSome()
+	if want := (warnings{"a key in Redis cannot be read; the outage policy decides for it"}); !slices.Equal(*log, want) || s.Owes() {
+		t.Errorf("the log has %q; it owes units: %v", *log, s.Owes())
+	}
+	if since := s.memory.chargedSince; since < first+int64(36*minute) || since > first+int64(46*minute) { // the oldest that counts was granted after 40 minutes
+		t.Errorf("charged since %v", time.Duration(since-first))
+	}
+}
+
+// A charge has no more time than a decision if that is long, since Close waits for it.
+func TestTimeOfCharges(t *testing.T) {
+	for deadline, want := range map[time.Duration]time.Duration{
+		20 * time.Millisecond: 80 * time.Millisecond, 100 * time.Millisecond: 250 * time.Millisecond, time.Second: time.Second,
+	} {
+		l := newShards(t, 1)
+		l.Deadline = deadline
+		l.heartbeat(t, l.first)
+		without(l.first, request(newRule(t, "r", limit.PerHour(10), limit.SlidingLog()), "k", 1), l.Now(), remote.ErrNoRoom)
+		if l.first.chargeSome(); l.masters[0].within != want {
+			t.Errorf("with a deadline of %v: %v, want %v", deadline, l.masters[0].within, want)
+		}
+	}
+}
+
+// Law 11: under GCRA, units that were granted since Redis is back, or since it was noticed that it has lost data, are
+// charged in full. Those granted before have been paid off meanwhile.
+func TestLaw11WhatIsChargedInFullUnderGCRA(t *testing.T) {
+	const units, later = 10, 30 * time.Second // by then, this instance's share has paid off more than 10 units
+	for _, test := range []struct {
+		what   string
+		before func(*testing.T, *testShards)
+		after  func(*testing.T, *testShards)
+		want   int64
+	}{
+		{"overload", nil, nil, units},
+		{"overload that has begun before", func(_ *testing.T, l *testShards) {
+			for range 10 {
+				l.now.Add(int64(20 * time.Millisecond))
+				l.first.Missed(remote.ErrNoRoom)
+			}
+		}, nil, units},
+		{"in an outage", func(_ *testing.T, l *testShards) { l.first.Breaker.ForceOpen(errLost) }, func(t *testing.T, l *testShards) {
+			l.closeBreaker(t, l.first)
+		}, 0},
+		{"after an outage", func(t *testing.T, l *testShards) {
+			l.first.Breaker.ForceOpen(errLost)
+			l.closeBreaker(t, l.first)
+			l.now.Add(int64(time.Second))
+		}, nil, units},
+		{"before a loss of data", nil, func(_ *testing.T, l *testShards) { l.first.dataLost(0, 0) }, 0},
+		{"after a loss of data", func(_ *testing.T, l *testShards) { l.first.dataLost(0, 0); l.now.Add(int64(time.Second)) }, nil, units},
+	} {
+		l := newShards(t, 1)
+		s, m := l.first, l.masters[0]
+		m.heard.Size = 4
+		l.heartbeat(t, s)
+		if test.before != nil {
+			test.before(t, l)
+		}
+		r := newRule(t, "r", limit.PerMinute(100), limit.GCRA()) // a share of 12.5 units in 30 s
+		without(s, request(r, "k", units), l.Now(), remote.ErrNoRoom)
+		l.now.Add(int64(later))
+		if test.after != nil {
+			test.after(t, l)
+		}
+		if s.chargeSome(); m.units() != test.want {
+			t.Errorf("granted %s: %d units charged, want %d", test.what, m.units(), test.want)
+		}
 	}
 }

@@ -22,6 +22,9 @@ type incident struct {
 	// Times on the limiter's clock: cut is the time of the cut; back is when Redis came back, or 0 if it
 	// is not back; forgotten is when it was noticed that Redis has lost grants, or 0 if it has lost none.
 	cut, back, forgotten int64
+	// decides is the time since when Redis has decided, and known what it granted: when the last outage ended, or the last
+	// loss of data was noticed. 0: throughout the incident.
+	decides int64
 	// clock is the time that it would have been by Redis's clock from before the last loss of data when that was
 	// noticed, in µs. The server that has taken over may have a clock that is behind. 0: no data were lost.
 	clock int64

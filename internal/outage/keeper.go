@@ -270,7 +270,10 @@ func (s *Shard) breakerChanged(from, to breaker.State) {
 		s.all.Counts.Opened.Add(1)
 		s.beginOutage(s.all.Now())
 	case to == breaker.Closed:
-		s.update(func(e *incident) { e.isBack(s.all.Now()) }) // from now on it settles
+		s.update(func(e *incident) { // from now on it settles
+			e.isBack(s.all.Now())
+			e.decides = e.back
+		})
 		s.charger.wake.Send()
 	default:
 		return

@@ -30,6 +30,7 @@ type misses struct {
 	began, last int64      // of a series of misses, on the limiter's clock
 	missed      int64      // decisions missed after the first one of the series
 	answered    int64      // decisions answered before the series
+	oftenAt     int64      // when decisions last missed Redis often
 }
 
 // record records a decision that missed Redis. answered is the number of all answered decisions so far.
@@ -42,7 +43,18 @@ func (m *misses) record(now, answered int64, deadline time.Duration) (often bool
 		m.began, m.missed, m.answered = now, 0, answered
 	}
 	m.last = now
-	return m.missed >= missesLeast && now-m.began >= missesLast*int64(deadline)
+	if often = m.missed >= missesLeast && now-m.began >= missesLast*int64(deadline); often {
+		m.oftenAt = now
+	}
+	return often
+}
+
+// lately reports whether a decision missed Redis a moment ago, and whether decisions missed it often then.
+func (m *misses) lately(now int64) (any, often bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	isLate := func(at int64) bool { return at != 0 && now-at < int64(missesApart) }
+	return isLate(m.last), isLate(m.oftenAt)
 }
 
 // Miss is the reason why Redis did not make a decision although it was not lost.
@@ -73,6 +85,7 @@ func (s *Shard) Missed(err error) {
 		return
 	}
 	if s.settleFromNow(func(e *incident, isNew bool) { e.overload = e.overload || isNew }) {
+		s.charger.wake.Send()
 		s.warn("misses", "Redis often does not answer in time; until it does, this instance also keeps to its share of the limits", "deadline", l.Deadline)
 	}
 }

@@ -179,7 +179,7 @@ func (s *Shard) adopt(from *Shard) bool {
 		s.Breaker.ForceOpen(errInherited)
 	}
 	s.settleFromNow(func(e *incident, _ bool) {
-		e.forgotten, e.clock = max(e.forgotten, theirs.forgotten), max(e.clock, theirs.clock)
+		e.forgotten, e.clock, e.decides = max(e.forgotten, theirs.forgotten), max(e.clock, theirs.clock), max(e.decides, theirs.decides)
 	})
 	return true
 }

@@ -106,10 +106,11 @@ func (q *Request) account() ledger.Account[*Rule] {
 }
 
 // chargesFor returns the charges for a debt. They carry ages, not times. So a charge that is delayed on its
-// way counts as younger, and its units leave the window late rather than early.
-func (r *Rule) chargesFor(d ledger.Debt[*Rule], now int64, fleet int) (charges []remote.Charge) {
+// way counts as younger, and its units leave the window late rather than early. decides is the time since when Redis
+// has decided.
+func (r *Rule) chargesFor(d ledger.Debt[*Rule], now, decides int64, fleet int) (charges []remote.Charge) {
 	if r.Algorithm.Same(limit.GCRA()) {
-		if units := r.debt(d, now, fleet); units > 0 {
+		if units := r.debt(d, now, decides, fleet); units > 0 {
 			charges = append(charges, remote.Charge{Units: units})
 		}
 		return charges
@@ -120,20 +121,30 @@ func (r *Rule) chargesFor(d ledger.Debt[*Rule], now int64, fleet int) (charges [
 	return charges
 }
 
-// debt returns the units that would be left of a debt under GCRA now, if this instance's share were the
-// limit. The debt of the fleet is at most the sum of its instances' debts.
-func (r *Rule) debt(d ledger.Debt[*Rule], now int64, fleet int) int64 {
+// debt returns the units that are left of a debt under GCRA now. Units that were granted in an outage have been paid off
+// at the rate of this instance's share, since each instance granted no more than its share: the debt of the fleet is at
+// most the sum of its instances' debts.
+//
+// Units that were granted since Redis decides are left in full, because Redis has granted the rest of the rate to others
+// meanwhile. Otherwise a key that is asked for more than its limit under overload would get the limit from Redis, and
+// the shares in addition. If the key was not at its limit, this counts what time has paid off since they were granted,
+// which is a part of a second unless very many keys must be charged.
+func (r *Rule) debt(d ledger.Debt[*Rule], now, decides int64, fleet int) int64 {
 	share := d.Share * float64(r.Limit.Quota())
 	if share == 0 {
 		share = float64(r.Limit.Quota()) / float64(max(1, fleet))
 	}
 	paid := func(from, to int64) float64 { return share * float64(to-from) / float64(r.Limit.Window()) }
-	units, last := 0.0, int64(0)
+	units, last, inFull := 0.0, int64(0), int64(0)
 	for _, p := range d.Parts {
+		if p.At >= decides {
+			inFull += p.Units
+			continue
+		}
 		units = max(0, units-paid(last, p.At)) + float64(p.Units)
 		last = p.At
 	}
-	return int64(math.Ceil(max(0, units-paid(last, now))))
+	return int64(math.Ceil(max(0, units-paid(last, now)))) + inFull
 }
 
 // begin sets d to what all decisions of a tier without Redis have in common.

@@ -87,6 +87,14 @@ func (s *Shard) TierSettling() limit.Tier {
 	return limit.TierFallback
 }
 
+// decidesSince returns the time since when Redis has decided, and known what it granted, or 0.
+func (s *Shard) decidesSince() int64 {
+	if e := s.incident.Load(); e != nil {
+		return e.decides
+	}
+	return 0
+}
+
 // settleAtLeast is the shortest time for which an incident lasts after Redis is back. Other instances
 // still count as members from before the outage, so they must have had time to send a heartbeat.
 const settleAtLeast = time.Second

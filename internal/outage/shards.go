@@ -73,7 +73,7 @@ type Decider interface {
 	Decide(ctx context.Context, e remote.Entry) (remote.Reply, error)
 	DecideInto(ctx context.Context, e *remote.Entry, reply *remote.Reply) error
 	DecideAll(ctx context.Context, entries []remote.Entry, within time.Duration) ([]remote.Reply, error)
-	DecideApart(entries []remote.Entry, within time.Duration) ([]remote.Reply, error)
+	DecideApart(entries []remote.Entry, within time.Duration) []remote.Reply
 	// Answered returns how many decisions have been made in time so far. HasWaiters reports whether any caller
 	// waits for a decision.
 	Answered() int64

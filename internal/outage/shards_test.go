@@ -41,6 +41,8 @@ type master struct {
 	after   func()           // called once between a charge and its answer
 	refused map[string]error // by key
 	turned  map[string]int   // the number of refused charges, by key
+	crowded bool             // whether it has no room for decisions
+	within  time.Duration    // the time that the last charges had
 }
 
 func (m *master) Heartbeat(_ context.Context, unsettled bool, lost ...remote.Loss) (remote.Heard, error) {
@@ -80,6 +82,13 @@ func (m *master) DecideInto(ctx context.Context, e *remote.Entry, reply *remote.
 }
 
 func (m *master) Decide(_ context.Context, e remote.Entry) (remote.Reply, error) {
+	if m.crowded {
+		return remote.Reply{}, remote.ErrNoRoom
+	}
+	return m.charge(e)
+}
+
+func (m *master) charge(e remote.Entry) (remote.Reply, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err := m.refused[e.Key]; err != nil {
@@ -104,8 +113,18 @@ func (m *master) DecideAll(context.Context, []remote.Entry, time.Duration) ([]re
 	return nil, m.err
 }
 
-func (m *master) DecideApart([]remote.Entry, time.Duration) ([]remote.Reply, error) {
-	return nil, m.err
+func (m *master) DecideApart(entries []remote.Entry, within time.Duration) []remote.Reply {
+	m.within = within
+	return oneByOne(entries, m.charge)
+}
+
+// oneByOne has entries decided one after another.
+func oneByOne(entries []remote.Entry, decide func(remote.Entry) (remote.Reply, error)) []remote.Reply {
+	replies := make([]remote.Reply, len(entries))
+	for i, e := range entries {
+		replies[i], replies[i].Err = decide(e)
+	}
+	return replies
 }
 
 func (m *master) TurnsAway() bool             { return false }

@@ -18,7 +18,7 @@ func TestCreditsAreOnRecord(t *testing.T) {
 			return quota - free
 		},
 		"waiting":   func(l *Ledger[string], a *Account[string]) int64 { units, _ := l.Waiting(); return units },
-		"uncharged": func(l *Ledger[string], a *Account[string]) int64 { return debtUnits(l.Uncharged(all, 10, noon+1)) },
+		"uncharged": func(l *Ledger[string], a *Account[string]) int64 { return debtUnits(l.Uncharged(all, 10, noon+1, nil)) },
 		"returned": func(l *Ledger[string], a *Account[string]) int64 {
 			l.Return(a, noon, Oldest, 0, true)
 			return l.Used(a, noon)
@@ -97,7 +97,7 @@ func TestLaw11CreditsConcurrently(t *testing.T) {
 					}
 					switch {
 					case (i+g)%500 == 0:
-						taken.Add(debtUnits(l.Uncharged(all, 10, noon+1)))
+						taken.Add(debtUnits(l.Uncharged(all, 10, noon+1, nil)))
 					case (i+g)%300 == 0:
 						take(l, 8, window, quota, noon, 1)
 					case (i+g)%700 == 0:
@@ -111,7 +111,7 @@ func TestLaw11CreditsConcurrently(t *testing.T) {
 			t.Fatalf("%d granted, want %d", n, quota)
 		}
 		others, _ := whole(l, 8, window, quota)
-		charged := taken.Load() + debtUnits(l.Uncharged(all, 10, noon+1)) - l.Used(others, noon)
+		charged := taken.Load() + debtUnits(l.Uncharged(all, 10, noon+1, nil)) - l.Used(others, noon)
 		if charged != quota {
 			t.Fatalf("%d units in the journal, want %d", charged, quota)
 		}

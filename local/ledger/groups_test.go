@@ -21,10 +21,10 @@ func TestGroups(t *testing.T) {
 	if l.WaitingIn(in(0)) != 1 || l.WaitingIn(in(1)) != 2 || l.WaitingIn(all) != 3 {
 		t.Errorf("%d and %d of %d keys wait", l.WaitingIn(in(0)), l.WaitingIn(in(1)), l.WaitingIn(all))
 	}
-	if debts := l.Uncharged(in(0), 64, noon); len(debts) != 1 || debts[0].Key != "a" || l.WaitingIn(in(0)) != 0 || l.WaitingIn(in(1)) != 2 {
+	if debts := l.Uncharged(in(0), 64, noon, nil); len(debts) != 1 || debts[0].Key != "a" || l.WaitingIn(in(0)) != 0 || l.WaitingIn(in(1)) != 2 {
 		t.Fatalf("of the first group: %+v", debts)
 	}
-	if debts := l.Uncharged(in(1), 64, noon); len(debts) != 2 || l.WaitingIn(all) != 0 {
+	if debts := l.Uncharged(in(1), 64, noon, nil); len(debts) != 2 || l.WaitingIn(all) != 0 {
 		t.Fatalf("of the second group: %+v", debts)
 	}
 
@@ -32,7 +32,7 @@ func TestGroups(t *testing.T) {
 	for _, account := range []*Account[string]{a, b, beside} {
 		l.Learn(account, noon, Known{Granted: 1})
 	}
-	if debts := l.Uncharged(all, 64, noon); len(debts) != 1 || debts[0].Key != "a" || debtUnits(debts) != 10 {
+	if debts := l.Uncharged(all, 64, noon, nil); len(debts) != 1 || debts[0].Key != "a" || debtUnits(debts) != 10 {
 		t.Errorf("after the first group was forgotten: %+v", debts)
 	}
 	l.Forgotten(in(1), math.MinInt64)
@@ -40,7 +40,7 @@ func TestGroups(t *testing.T) {
 	for _, account := range []*Account[string]{a, b, beside} {
 		l.Learn(account, noon, Known{Granted: 1})
 	}
-	if debts := l.Uncharged(all, 64, noon); len(debts) != 2 || debtUnits(debts) != 22 {
+	if debts := l.Uncharged(all, 64, noon, nil); len(debts) != 2 || debtUnits(debts) != 22 {
 		t.Errorf("after both were forgotten: %+v", debts)
 	}
 }

@@ -224,9 +224,9 @@ func (l *Ledger[O]) countLines(group int, n int64) {
 }
 
 // Uncharged takes the units of up to most keys of some groups out of the journal, so that they can be
-// charged in Redis now. Each call continues where the last one ended. When it returns nothing, no units
-// are left.
-func (l *Ledger[O]) Uncharged(in func(group int) bool, most int, now int64) []Debt[O] {
+// charged in Redis now. Each call continues where the last one ended. If matters is not nil, units of keys for which it
+// returns false stay in the journal. When Uncharged returns nothing, no units are left except for those.
+func (l *Ledger[O]) Uncharged(in func(group int) bool, most int, now int64, matters func(owner O, units int64) bool) []Debt[O] {
 	l.journal.taking.Lock()
 	defer l.journal.taking.Unlock()
 	var debts []Debt[O]
@@ -236,7 +236,7 @@ func (l *Ledger[O]) Uncharged(in func(group int) bool, most int, now int64) []De
 			break
 		}
 		set := &l.sets[l.journal.next%uint64(len(l.sets))]
-		if debts = l.unchargedOf(set, in, debts, most, now); len(debts) < most {
+		if debts = l.unchargedOf(set, in, debts, most, now, matters); len(debts) < most {
 			l.journal.next++
 		}
 	}
@@ -283,7 +283,7 @@ func (l *Ledger[O]) PutBack(d Debt[O]) {
 // firstForgotten returns the index of the first sub-window with units that Redis has lost.
 func firstForgotten(since, length int64) int64 { return max(0, since/length) }
 
-func (l *Ledger[O]) unchargedOf(set *ledgerSet, in func(int) bool, debts []Debt[O], most int, now int64) []Debt[O] {
+func (l *Ledger[O]) unchargedOf(set *ledgerSet, in func(int) bool, debts []Debt[O], most int, now int64, matters func(O, int64) bool) []Debt[O] {
 	l.lockSet(set)
 	defer set.mu.Unlock()
 	if l.lines[set.index] == nil {
@@ -295,7 +295,7 @@ func (l *Ledger[O]) unchargedOf(set *ledgerSet, in func(int) bool, debts []Debt[
 		if e == nil {
 			continue
 		}
-		if !in(int(e.group)) {
+		if !in(int(e.group)) || matters != nil && !matters(e.owner, e.units) {
 			left = true
 			continue
 		}

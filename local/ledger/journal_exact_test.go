@@ -183,7 +183,7 @@ func TestLaws3And11JournalIsExact(t *testing.T) {
 					want = nil
 				}
 				var got []Part
-				debts := l.Uncharged(func(int) bool { return true }, 64, now)
+				debts := l.Uncharged(func(int) bool { return true }, 64, now, nil)
 				for _, d := range debts {
 					got = append(got, d.Parts...)
 				}

@@ -52,22 +52,22 @@ func TestLaw11JournalHoldsWhatRedisDoesNotKnow(t *testing.T) {
 	if units, keys := l.Waiting(); units != 56 || keys != 1 {
 		t.Errorf("%d units of %d keys wait", units, keys)
 	}
-	debts := l.Uncharged(all, 64, noon+25*second)
+	debts := l.Uncharged(all, 64, noon+25*second, nil)
 	if len(debts) != 1 || debts[0].Owner != owner || debts[0].Key != "key" || fmt.Sprint(debts[0].Parts) !=
 		fmt.Sprint([]Part{{6, noon + 5*second}, {20, noon + 15*second}, {30, noon + 22*second + second/2}}) {
 		t.Errorf("%+v", debts)
 	}
-	if units, keys := l.Waiting(); units != 0 || keys != 0 || l.Uncharged(all, 64, noon+25*second) != nil {
+	if units, keys := l.Waiting(); units != 0 || keys != 0 || l.Uncharged(all, 64, noon+25*second, nil) != nil {
 		t.Errorf("%d units of %d keys wait after they were taken out", units, keys)
 	}
 
 	l.Take(a, outage, noon+30*second, 1)
 	l.Take(a, outage, noon+120*second, 2)
-	if debts := l.Uncharged(all, 64, noon+200*second); debtUnits(debts) != 2 {
+	if debts := l.Uncharged(all, 64, noon+200*second, nil); debtUnits(debts) != 2 {
 		t.Errorf("a window later %+v", debts)
 	}
 	l.Take(a, outage, noon+200*second, 1)
-	if debts := l.Uncharged(all, 64, noon+400*second); debts != nil {
+	if debts := l.Uncharged(all, 64, noon+400*second, nil); debts != nil {
 		t.Errorf("units that have left the window: %+v", debts)
 	}
 	if lost := l.Lost(all, 0); len(lost) > 0 {
@@ -85,7 +85,7 @@ func TestUnchargedReturnsAllKeysInTurn(t *testing.T) {
 	}
 	seen := make(map[string]bool)
 	for {
-		debts := l.Uncharged(all, 64, noon)
+		debts := l.Uncharged(all, 64, noon, nil)
 		if debts == nil {
 			break
 		}
@@ -120,7 +120,7 @@ func TestLaw7JournalIsBounded(t *testing.T) {
 	if keys != ledgerWays {
 		t.Errorf("%d lines", keys)
 	}
-	debts := l.Uncharged(all, 100, noon)
+	debts := l.Uncharged(all, 100, noon, nil)
 	if len(debts) != ledgerWays || debtUnits(debts) != units {
 		t.Errorf("%d units, said to be %d, of %d keys", debtUnits(debts), units, len(debts))
 	}
@@ -183,7 +183,7 @@ func TestLaw11DebtsOfEvictedRecordsAreLost(t *testing.T) {
 		return &Account[string]{Hash: uint64(i), Window: time.Minute, Quota: 100, Key: fmt.Sprint(i), Rule: rule}
 	}
 	l.Take(account(1), outage, noon, 1)
-	debts := l.Uncharged(all, 64, noon)
+	debts := l.Uncharged(all, 64, noon, nil)
 	for i := range ledgerWays {
 		l.Take(account(2+i), outage, noon, 50)
 	}
@@ -204,7 +204,7 @@ func TestLaw7MoreUnitsThanACountHolds(t *testing.T) {
 	for range 3 {
 		l.Add(a, Outage{}, noon, math.MaxUint32-1)
 	}
-	if debts := l.Uncharged(all, 64, noon); debtUnits(debts) != math.MaxUint32 {
+	if debts := l.Uncharged(all, 64, noon, nil); debtUnits(debts) != math.MaxUint32 {
 		t.Errorf("charged: %+v", debts)
 	}
 	if units, keys := l.Waiting(); units != 0 || keys != 0 {
@@ -333,7 +333,7 @@ func TestLaw11LossesAreOfTheirRules(t *testing.T) {
 	l.Lose(notKnown, noon+second) // a shorter loss does not shorten the earlier one
 	expect("after one that is over sooner", noon+2*second, "rule 7", "rule 8")
 	expect("after their windows", noon+2*minute)
-	debts := l.Uncharged(all, 1, noon)
+	debts := l.Uncharged(all, 1, noon, nil)
 	if len(debts) != 1 || debts[0].Rule != flooded {
 		t.Errorf("%+v, want a debt of rule 7", debts)
 	}
@@ -391,12 +391,12 @@ func TestForgottenGrantsAreChargedAgainOnce(t *testing.T) {
 			t.Errorf("%d units wait before the key is used", units)
 		}
 		learn(noon+30*second, 1000) // Redis knows of these
-		if debts := l.Uncharged(all, 64, noon+30*second); debtUnits(debts) != test.want {
+		if debts := l.Uncharged(all, 64, noon+30*second, nil); debtUnits(debts) != test.want {
 			t.Errorf("since %d: %+v, want %d", test.since, debts, test.want)
 		}
 		learn(noon+40*second, 1)
 		l.Reserve(a, outage, noon+40*second, 1, 1)
-		if debts := l.Uncharged(all, 64, noon+40*second); debts != nil {
+		if debts := l.Uncharged(all, 64, noon+40*second, nil); debts != nil {
 			t.Errorf("a second time: %+v", debts)
 		}
 	}
@@ -405,7 +405,7 @@ func TestForgottenGrantsAreChargedAgainOnce(t *testing.T) {
 	l.Learn(a, noon, Known{Granted: 11, Free: 500, Capacity: 1000, Sliding: true})
 	l.Take(a, outage, noon, 100)
 	l.Forgotten(all, math.MinInt64)
-	if debts := l.Uncharged(all, 64, noon+second); debtUnits(debts) != 111 {
+	if debts := l.Uncharged(all, 64, noon+second, nil); debtUnits(debts) != 111 {
 		t.Errorf("%+v, want 111", debts)
 	}
 	// New keys have no units to charge.
@@ -438,7 +438,7 @@ func TestForgottenGrantsOfSeveralLosses(t *testing.T) {
 		charged := []int64{}
 		use := func() {
 			l.Undo(a, noon+40*second, l.Reserve(a, outage, noon+40*second, 1, 1).Granted, false)
-			charged = append(charged, debtUnits(l.Uncharged(all, 64, noon+40*second)))
+			charged = append(charged, debtUnits(l.Uncharged(all, 64, noon+40*second, nil)))
 		}
 		for _, since := range test.losses {
 			l.Forgotten(all, since)
@@ -464,7 +464,7 @@ func TestRemainingDebts(t *testing.T) {
 	for i, units := range []int64{1, 10, 100} {
 		l.Take(a, outage, noon+int64(i)*10*second, units)
 	}
-	debts := l.Uncharged(all, 64, noon+30*second)
+	debts := l.Uncharged(all, 64, noon+30*second, nil)
 	if left := l.Remaining(debts[0]); debtUnits([]Debt[string]{left}) != 111 {
 		t.Errorf("without a loss: %+v", left)
 	}
@@ -477,7 +477,7 @@ func TestRemainingDebts(t *testing.T) {
 		t.Errorf("a second time: %+v", again)
 	}
 	l.Reserve(a, outage, noon+40*second, 1, 1)
-	newer := l.Uncharged(all, 64, noon+40*second)
+	newer := l.Uncharged(all, 64, noon+40*second, nil)
 	if debtUnits(newer) != 110 {
 		t.Errorf("%+v in the journal", newer)
 	}
@@ -495,7 +495,7 @@ func TestLaw3DebtsThatArePutBack(t *testing.T) {
 	a := &Account[string]{Hash: 7, Window: time.Duration(window), Quota: 10_000, Key: "key"}
 	expect := func(what string, at int64, want ...Part) (debts []Debt[string]) {
 		t.Helper()
-		if debts = l.Uncharged(all, 64, at); len(debts) != 1 || fmt.Sprint(debts[0].Parts) != fmt.Sprint(want) {
+		if debts = l.Uncharged(all, 64, at, nil); len(debts) != 1 || fmt.Sprint(debts[0].Parts) != fmt.Sprint(want) {
 			t.Errorf("%s: %+v, want %v", what, debts, want)
 		}
 		if units, keys := l.Waiting(); units != 0 || keys != 0 {
@@ -509,7 +509,7 @@ func TestLaw3DebtsThatArePutBack(t *testing.T) {
 	for range 3 {
 		l.PutBack(expect("what was put back", noon+20*second, parts...)[0])
 	}
-	debts := l.Uncharged(all, 64, noon+20*second)
+	debts := l.Uncharged(all, 64, noon+20*second, nil)
 	a.Owner = "new" // the rule was changed
 	l.Take(a, outage, noon+28*second, 100)
 	l.PutBack(debts[0])
@@ -620,7 +620,7 @@ func TestLaw3DebtsAreOfTheirKey(t *testing.T) {
 		t.Errorf("%d units of %d keys wait", units, keys)
 	}
 	l.Forgotten(everything, math.MinInt64) // changes nothing, because Redis does not know these units
-	for _, d := range l.Uncharged(everything, 100, noon) {
+	for _, d := range l.Uncharged(everything, 100, noon, nil) {
 		if units := debtUnits([]Debt[string]{d}); units != want[d.Key] || d.Owner != "owner of "+d.Key {
 			t.Errorf("%d units of %q, of %q; want %d", units, d.Key, d.Owner, want[d.Key])
 		}
@@ -680,7 +680,7 @@ func TestLaws7And11ManyLosses(t *testing.T) {
 	if units, keys := l.Waiting(); units != granted || keys != 1 {
 		t.Errorf("%d units of %d keys wait, want %d", units, keys, granted)
 	}
-	l.Uncharged(everything, 10, noon)
+	l.Uncharged(everything, 10, noon, nil)
 	l.Learn(&a, noon, Known{}) // once is enough
 	if units, keys := l.Waiting(); units != 0 || keys != 0 {
 		t.Errorf("%d units of %d keys wait once more", units, keys)
@@ -730,7 +730,7 @@ func TestDebtsHaveTheShareOfTheirOutage(t *testing.T) {
 			l.Learn(a, noon, Known{Granted: 10, Free: 900, Capacity: 1000, Sliding: true})
 		}
 		l.Take(a, test.outage, noon, 10)
-		debts := l.Uncharged(all, 1, noon)
+		debts := l.Uncharged(all, 1, noon, nil)
 		if len(debts) != 1 || math.Abs(debts[0].Share-test.want) > 0.001 {
 			t.Errorf("%s: %+v, want a share of %v", name, debts, test.want)
 		}
