@@ -33,7 +33,7 @@ func TestLaw11KeysAtTheirLimitUnderOverload(t *testing.T) { // not in parallel: 
 				median, worst := most[len(most)/2]/test.own, most[len(most)-1]/test.own
 				t.Logf("worst window, divided by what the algorithm lets through: median key %.2f, worst key %.2f", median, worst)
 				// Instances settle after three deadlines, in which Redis grants units that others grant without it.
-				if median > 1.12 || worst > 1.20 {
+				if median > 1.12 || worst > 1.22 {
 					t.Error("that is too much")
 				}
 			})

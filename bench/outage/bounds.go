@@ -29,7 +29,8 @@ var most = map[string]bound{
 	"random":                         {1, 1.30}, // relative to what the schedule may let through
 }
 
-// Bounds of the most units in any window of a key under overload, as a factor of what the algorithm lets through.
+// Bounds of the most units in any window under overload, of the median key and of 99 % of the keys, as a factor of what
+// the algorithm lets through.
 var (
 	overloadMedian = bound{1.10, 1.40}
 	overloadMost   = bound{1.10, 1.60}

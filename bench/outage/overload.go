@@ -69,7 +69,7 @@ func (o *overload) judge(f *fleet, calls []call) {
 	}
 	at := func(q float64) float64 { return most[int(q*float64(len(most)-1))] }
 	f.check("worst window / limit, of the median key", at(0.5), overloadMedian.times(own), false)
-	f.check("worst window / limit, of the worst key", at(1), overloadMost.times(own), false)
+	f.check("worst window / limit, of 99 % of the keys", at(0.99), overloadMost.times(own), false)
 	asked, byRedis, without := 0, 0, 0
 	for _, c := range calls {
 		if c.by == ours && c.at < f.up {
@@ -82,7 +82,7 @@ func (o *overload) judge(f *fleet, calls []call) {
 			}
 		}
 	}
-	f.note("limit %d, worst windows of the keys: p90 %.2f, p99 %.2f", f.Quota, at(0.9), at(0.99))
+	f.note("limit %d; worst window / limit of the worst key: %.2f", f.Quota, at(1))
 	f.note("asked %.0f times a second, which is %.1f times what Redis decided; %.2f of the calls were decided without it",
 		float64(asked)/f.Outage.Seconds(), float64(asked)/float64(max(1, byRedis)), float64(without)/float64(max(1, asked)))
 }

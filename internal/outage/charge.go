@@ -26,9 +26,17 @@ const (
 	chargePauses  = 3
 )
 
-// While decisions miss Redis, charges take the place of decisions there. So only those are sent that matter: of keys for
-// which the fleet may have granted at least this part of the limit without Redis.
-const matteringPart = 16
+// While decisions miss Redis, charges take the place of decisions there; see sparesRedis.
+const (
+	// Only charges are sent that matter: of keys for which the fleet may have granted at least a matteringPart-th of the
+	// limit without Redis.
+	matteringPart = 16
+	// There is at most one charge for decisionsPerCharge decisions that Redis makes for this instance. So the part of
+	// Redis's time that charges take does not grow with the fleet.
+	decisionsPerCharge = 8
+	// Large batches would delay decisions, of which then more miss Redis.
+	chargedSparingly = 32
+)
 
 // A charge may take several deadlines, because nobody waits for it. But it has at most chargedWithin, or one deadline if
 // that is longer, since Close waits for charges under way.
@@ -55,6 +63,8 @@ type charger struct {
 	// slots do not wait for them.
 	moving map[int]int64
 	retry  int64 // when the next batch for moving slots is due
+
+	nextAfter int64 // how many decisions must have been answered before the next batch, if Redis is spared
 }
 
 // charges are all charges that are out of the journal and that Redis may not have yet. If a slot moves,
@@ -148,7 +158,11 @@ func (s *Shard) chargeSome() (pause time.Duration) {
 		return 0
 	}
 	started, now := time.Now(), s.all.Now()
+	if s.sparesRedis(now) && s.Answered() < c.nextAfter {
+		return min(s.all.Deadline, ProbeEvery)
+	}
 	batch := s.nextCharges(now)
+	c.nextAfter = s.Answered() + int64(len(batch))*decisionsPerCharge
 	switch {
 	case len(batch) > 0:
 	case len(c.moving) > 0:
@@ -197,7 +211,11 @@ func (s *Shard) nextCharges(now int64) (batch []*charge) {
 			return batch
 		}
 	}
-	return s.newCharges(now, false, chargedAtOnce)
+	most := chargedAtOnce
+	if s.sparesRedis(now) {
+		most = chargedSparingly
+	}
+	return s.newCharges(now, false, most)
 }
 
 // repeats takes pending charges for a batch, either those of slots that are moving or the others. It
@@ -251,7 +269,8 @@ func (s *Shard) newCharges(now int64, moving bool, most int) (batch []*charge) {
 	return batch
 }
 
-// sparesRedis reports whether only charges that matter are sent. All are sent if anybody waits for them. That is a caller
+// sparesRedis reports whether only a few charges are sent, and only those that matter. All are sent if anybody waits for
+// them. That is a caller
 // of [Shards.ChargeRest], or the fleet, which settles until everything is charged. While decisions miss Redis often, the
 // fleet settles anyway.
 func (s *Shard) sparesRedis(now int64) bool {

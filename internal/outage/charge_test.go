@@ -872,13 +872,41 @@ func TestLaw11WhichChargesAreSentUnderOverload(t *testing.T) {
 		if m.within != 4*l.Deadline {
 			t.Errorf("charges have %v", m.within)
 		}
-		if pause := s.chargeSome(); test.want == many && pause != ProbeEvery || m.units() != test.want {
-			t.Errorf("%s: with nothing that matters, the next after %v; %d units charged", test.what, pause, m.units())
+		for _, next := range []struct {
+			answered int64
+			pause    time.Duration
+		}{{decisionsPerCharge - 1, l.Deadline}, {decisionsPerCharge, ProbeEvery}} {
+			m.answered = next.answered
+			if pause := s.chargeSome(); test.want == many && pause != next.pause || m.units() != test.want {
+				t.Errorf("%s: %d decisions later, with nothing that matters, the next after %v; %d units charged", test.what, next.answered, pause, m.units())
+			}
 		}
 		l.now.Add(int64(time.Second))
 		if s.chargeSome(); m.units() != many+few || s.Owes() {
 			t.Errorf("%s: %d units charged a second later", test.what, m.units())
 		}
+	}
+}
+
+// While decisions miss Redis, a batch has fewer keys, and the next one is sent once Redis has made several decisions for
+// each of them.
+func TestChargesLeaveRedisTimeForDecisions(t *testing.T) {
+	l := newShards(t, 1)
+	s, m := l.first, l.masters[0]
+	l.heartbeat(t, s)
+	r := newRule(t, "r", limit.PerHour(10), limit.SlidingLog())
+	for i := range 2 * chargedAtOnce {
+		without(s, request(r, remote.UserKey(fmt.Sprint(i)), 1), l.Now(), remote.ErrNoRoom)
+	}
+	for _, next := range []struct{ answered, units int64 }{{0, 32}, {255, 32}, {256, 64}, {511, 64}, {512, 96}} {
+		m.answered = next.answered
+		if s.chargeSome(); m.units() != next.units {
+			t.Errorf("after %d decisions: %d units charged, want %d", next.answered, m.units(), next.units)
+		}
+	}
+	l.now.Add(int64(time.Second)) // no decision has missed Redis for a second
+	if s.chargeSome(); m.units() != 2*chargedAtOnce {
+		t.Errorf("without misses: %d units charged", m.units())
 	}
 }
 

@@ -27,22 +27,23 @@ var errLost = breaker.ErrOpen
 
 // master stands in for a master. It answers heartbeats as the test says, and records charges.
 type master struct {
-	mu      sync.Mutex
-	heard   remote.Heard
-	behind  int64  // the number of heartbeats that the next one finds lost
-	delayed func() // called before each heartbeat is answered
-	err     error  // of every request
-	charged []remote.Entry
-	told    []remote.Loss // by the last heartbeat
-	owed    bool          // whether the last heartbeat said that the instance has not settled
-	met     bool
-	moved   int              // how often the fleet's key was moved
-	moving  func()           // called when the fleet's key is moved
-	after   func()           // called once between a charge and its answer
-	refused map[string]error // by key
-	turned  map[string]int   // the number of refused charges, by key
-	crowded bool             // whether it has no room for decisions
-	within  time.Duration    // the time that the last charges had
+	mu       sync.Mutex
+	heard    remote.Heard
+	behind   int64  // the number of heartbeats that the next one finds lost
+	delayed  func() // called before each heartbeat is answered
+	err      error  // of every request
+	charged  []remote.Entry
+	told     []remote.Loss // by the last heartbeat
+	owed     bool          // whether the last heartbeat said that the instance has not settled
+	met      bool
+	moved    int              // how often the fleet's key was moved
+	moving   func()           // called when the fleet's key is moved
+	after    func()           // called once between a charge and its answer
+	refused  map[string]error // by key
+	turned   map[string]int   // the number of refused charges, by key
+	answered int64            // decisions that it made in time
+	crowded  bool             // whether it has no room for decisions
+	within   time.Duration    // the time that the last charges had
 }
 
 func (m *master) Heartbeat(_ context.Context, unsettled bool, lost ...remote.Loss) (remote.Heard, error) {
@@ -66,7 +67,7 @@ func (m *master) Heartbeat(_ context.Context, unsettled bool, lost ...remote.Los
 func (m *master) Leave(context.Context) error { return m.err }
 func (m *master) Size() int                   { return max(1, m.heard.Size) }
 func (m *master) Heard() bool                 { return m.met }
-func (m *master) Answered() int64             { return 0 }
+func (m *master) Answered() int64             { return m.answered }
 func (m *master) HasWaiters() bool            { return false }
 func (m *master) Close()                      {}
 
