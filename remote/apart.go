@@ -102,7 +102,7 @@ func (b *Batcher) askApart(entries []Entry, started int64, within time.Duration)
 	if b.opt.Inline {
 		return send(entries)
 	}
-	answer, own := new(apartAnswer), slices.Clone(entries)
+	answer, own := &apartAnswer{err: errAbandoned}, slices.Clone(entries) // unless its goroutine ends in the client
 	if !b.apart.run(ctx, func() { *answer = send(own) }) {
 		return apartAnswer{at: localTime(), err: ErrNoAnswer}
 	}

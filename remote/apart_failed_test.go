@@ -3,6 +3,7 @@ package remote
 import (
 	"context"
 	"errors"
+	"runtime"
 	"testing"
 	"time"
 
@@ -104,6 +105,30 @@ func TestTripsApartOfASlowRedis(t *testing.T) {
 			t.Errorf("%+v: %d failures", test, failures)
 		}
 		b.Close()
+	}
+}
+
+// exits is a hook of a client that ends the goroutine of each decision.
+type exits struct{ answersWith }
+
+func (*exits) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		switch cmd.Name() {
+		case "fcall", "evalsha", "eval":
+			runtime.Goexit()
+		}
+		return next(ctx, cmd)
+	}
+}
+
+// If a function of the program that the client calls ends its goroutine, the entries of a trip apart have an error.
+func TestATripApartWhoseGoroutineEnds(t *testing.T) {
+	client, _ := redistest.Embedded(t)
+	client.AddHook(new(exits))
+	b, _ := newBatcher(t, client)
+	replies := b.DecideApart([]Entry{{Key: "k", Rule: newRule(t, limit.PerHour(10), limit.GCRA()), Operation: lua.Take, Cost: 1}}, 10*time.Second)
+	if !errors.Is(replies[0].Err, errAbandoned) {
+		t.Errorf("%+v", replies[0])
 	}
 }
 

@@ -270,9 +270,8 @@ func (s *Shard) newCharges(now int64, moving bool, most int) (batch []*charge) {
 }
 
 // sparesRedis reports whether only a few charges are sent, and only those that matter. All are sent if anybody waits for
-// them. That is a caller
-// of [Shards.ChargeRest], or the fleet, which settles until everything is charged. While decisions miss Redis often, the
-// fleet settles anyway.
+// them: a caller of [Shards.ChargeRest], or the fleet, which settles until everything is charged. While decisions miss
+// Redis often, the fleet settles anyway.
 func (s *Shard) sparesRedis(now int64) bool {
 	if s.all.charges.awaited.Load() > 0 {
 		return false
