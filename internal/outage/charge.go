@@ -158,13 +158,13 @@ func (s *Shard) chargeSome() (pause time.Duration) {
 		return 0
 	}
 	started, now := time.Now(), s.all.Now()
-	if s.sparesRedis(now) && s.Answered() < c.nextAfter {
+	if c.nextAfter > 0 && s.sparesRedis(now) && s.Answered() < c.nextAfter {
 		return min(s.all.Deadline, ProbeEvery)
 	}
 	batch := s.nextCharges(now)
-	c.nextAfter = s.Answered() + int64(len(batch))*decisionsPerCharge
 	switch {
 	case len(batch) > 0:
+		c.nextAfter = s.Answered() + int64(len(batch))*decisionsPerCharge
 	case len(c.moving) > 0:
 		return time.Duration(c.retry - now)
 	default:
