@@ -23,21 +23,15 @@ import (
 // that such a trip is answered, perhaps with more time than a decision has, does not show that decisions are.
 func (b *Batcher) DecideApart(entries []Entry, within time.Duration) []Reply {
 	replies := make([]Reply, 0, len(entries))
-	var failed error
-	for len(replies) < len(entries) {
-		rest := entries[len(replies):]
-		if failed != nil {
-			replies = append(replies, failedReplies(len(rest), failed)...)
-			break
-		}
-		trip := rest[:b.fitApart(rest)]
-		own, err := b.tripApart(trip, within)
+	for rest := entries; len(rest) > 0; {
+		n := b.fitApart(rest)
+		own, err := b.tripApart(rest[:n], within)
 		if own == nil {
-			own = failedReplies(len(trip), err)
+			own = failedReplies(n, err)
 		}
-		replies = append(replies, own...)
+		replies, rest = append(replies, own...), rest[n:]
 		if err != nil && !isOfSlots(err) {
-			failed = errNotSent
+			return append(replies, failedReplies(len(rest), errNotSent)...)
 		}
 	}
 	return replies

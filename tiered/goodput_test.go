@@ -43,6 +43,18 @@ type slowRequest struct {
 	data []byte
 }
 
+func startStandin(t *testing.T) *standin.Server {
+	t.Helper()
+	s, err := standin.Start()
+	if errors.Is(err, standin.ErrPlatform) {
+		t.Skip(err)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
 // open returns a limiter that asks a server as slowly as the slow server would answer.
 func (s *slowServer) open(t *testing.T, inner *standin.Server, deadline time.Duration) *tiered.Limiter {
 	t.Helper()
@@ -184,13 +196,7 @@ func TestLaws6And7RedisDecidesAsMuchAsItCanUnderOverload(t *testing.T) { // not 
 }
 
 func testGoodput(t *testing.T, server *slowServer) {
-	redisServer, err := standin.Start()
-	if errors.Is(err, standin.ErrPlatform) {
-		t.Skip(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	redisServer := startStandin(t)
 	defer redisServer.Close()
 	const instances, deadline = 4, 50 * time.Millisecond
 	var c crowd

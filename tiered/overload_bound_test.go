@@ -1,7 +1,6 @@
 package tiered_test
 
 import (
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -10,7 +9,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/tierlimit/tierlimit/internal/standin"
 	"github.com/tierlimit/tierlimit/limit"
 	"github.com/tierlimit/tierlimit/tiered"
 )
@@ -45,13 +43,7 @@ func TestLaw11KeysAtTheirLimitUnderOverload(t *testing.T) { // not in parallel: 
 // ascending order.
 func mostUnderOverload(t *testing.T, algorithm limit.Algorithm) (most []float64) {
 	defer time.Sleep(time.Hour) // so that requests on their way arrive before the bubble ends
-	redisServer, err := standin.Start()
-	if errors.Is(err, standin.ErrPlatform) {
-		t.Skip(err)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
+	redisServer := startStandin(t)
 	defer redisServer.Close()
 	const (
 		deadline = 2 * time.Second

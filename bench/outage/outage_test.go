@@ -189,6 +189,28 @@ func TestOutcome(t *testing.T) {
 	}
 }
 
+// Under overload each key is judged by its own worst window, and calls count as decided by Redis or without it.
+func TestOverloadIsJudgedByKey(t *testing.T) {
+	const ms = 1000 // µs
+	f := &fleet{settings: settings{Window: time.Second, Quota: 2, Outage: 4 * time.Second}}
+	f.began, f.cut, f.up, f.end = 0, 0, 4000*ms, 6000*ms
+	var calls []call
+	for key := range uint32(keysAtLimit) {
+		calls = append(calls, call{at: 100 * ms, key: key, allowed: true, tier: limit.TierRedis}, call{at: 1099 * ms, key: key, allowed: true, tier: limit.TierOverload})
+	}
+	calls = append(calls, call{at: 1099 * ms, key: 7, allowed: true}, call{at: 1100 * ms, key: 7, allowed: true}, call{at: 1200 * ms, key: 7})
+	(&overload{gcra: true}).judge(f, calls)
+	if most := f.mostOfKeys(calls); most[0] != 1 || most[keysAtLimit-2] != 1 || most[keysAtLimit-1] != 1.5 {
+		t.Errorf("worst windows from %v to %v", most[0], most[keysAtLimit-1])
+	}
+	if len(f.checks) != 2 || f.checks[0].Value != 1 || math.Abs(f.checks[0].Goal-1.21) > 1e-9 || f.checks[1].Value != 1 {
+		t.Errorf("%+v", f.checks)
+	}
+	if want := "asked 501 times a second, which is 2.0 times what Redis decided; 0.50 of the calls were decided without it"; !slices.Contains(f.notes, want) {
+		t.Errorf("%q", f.notes)
+	}
+}
+
 // The bound for calls with an open breaker is raised on a machine on which even a bare Get takes long.
 func TestBoundOfOpenCalls(t *testing.T) {
 	for _, test := range []struct {

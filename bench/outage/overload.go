@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"slices"
 	"time"
 
@@ -37,28 +38,24 @@ func (o *overload) duty(s settings, d *duty) {
 	d.GCRA = o.gcra
 }
 
-func (o *overload) play(f *fleet) (err error) {
+func (o *overload) play(f *fleet) error {
 	busy := neighbours.Start(f.ctx, f.server.Client(f.bed), neighbours.Sleep(o.keep))
-	defer func() {
-		if busy != nil {
-			_ = busy.Leave() // the scenario has failed
-		}
-	}()
 	f.cut = now()
+	err := inOrder(o.offer, anOutage)(f)
+	f.up = now()
+	if err := errors.Join(err, busy.Leave()); err != nil {
+		return err
+	}
+	return inOrder((*fleet).reconnected, windows(1))(f)
+}
+
+func (o *overload) offer(f *fleet) error {
 	for i, in := range f.instances {
 		if err := in.order(order{Rate: o.rate * f.weights[i], Heavy: keysAtLimit}); err != nil {
 			return err
 		}
 	}
-	if err := anOutage(f); err != nil {
-		return err
-	}
-	f.up = now()
-	err, busy = busy.Leave(), nil
-	if err != nil {
-		return err
-	}
-	return inOrder((*fleet).reconnected, windows(1))(f)
+	return nil
 }
 
 // judge checks the worst window of each key.

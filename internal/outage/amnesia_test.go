@@ -95,7 +95,7 @@ func TestLaw3ALossIsNoticedBeforeChargesAreSent(t *testing.T) {
 	r := newRule(t, "r", limit.PerHour(100), limit.SlidingLog())
 	l.heartbeat(t, s)
 	without(s, request(r, "k", 7), l.Now(), errLost)
-	batch := s.nextCharges(l.Now())
+	batch := s.nextCharges(l.Now(), false)
 	m.heard.Generation = "another"
 	l.heartbeat(t, s)
 	s.charge(batch)

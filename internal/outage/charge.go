@@ -158,17 +158,18 @@ func (s *Shard) chargeSome() (pause time.Duration) {
 		return 0
 	}
 	started, now := time.Now(), s.all.Now()
-	if c.nextAfter > 0 && s.sparesRedis(now) && s.Answered() < c.nextAfter {
+	sparing := s.sparesRedis(now)
+	if sparing && c.nextAfter > 0 && s.Answered() < c.nextAfter {
 		return min(s.all.Deadline, ProbeEvery)
 	}
-	batch := s.nextCharges(now)
+	batch := s.nextCharges(now, sparing)
 	switch {
 	case len(batch) > 0:
 		c.nextAfter = s.Answered() + int64(len(batch))*decisionsPerCharge
 	case len(c.moving) > 0:
 		return time.Duration(c.retry - now)
 	default:
-		if s.owesNow() && s.sparesRedis(now) {
+		if s.owesNow() && sparing {
 			return ProbeEvery
 		}
 		return 0
@@ -188,10 +189,10 @@ func (s *Shard) chargeSome() (pause time.Duration) {
 	return max(time.Millisecond, pause)
 }
 
-// nextCharges returns the next batch, of at most 64 debts. It prefers unanswered charges, because Redis
+// nextCharges returns the next batch, of at most 64 debts, or fewer if Redis is spared. It prefers unanswered charges, because Redis
 // would answer other charges no better. Next come charges of slots that were moving, when they are due,
 // and then all others.
-func (s *Shard) nextCharges(now int64) (batch []*charge) {
+func (s *Shard) nextCharges(now int64, sparing bool) (batch []*charge) {
 	l, c := s.all, &s.charger
 	l.charges.mu.Lock()
 	defer l.charges.mu.Unlock()
@@ -201,7 +202,7 @@ func (s *Shard) nextCharges(now int64) (batch []*charge) {
 	if len(c.moving) > 0 && now >= c.retry {
 		c.retry = now + int64(ProbeEvery)
 		batch = s.repeats(now, true)
-		batch = append(batch, s.newCharges(now, true, chargedAtOnce-len(batch))...)
+		batch = append(batch, s.newCharges(now, true, chargedAtOnce-len(batch), sparing)...)
 		if len(batch) < chargedAtOnce { // no charge waits for the slots that are not in it
 			maps.DeleteFunc(c.moving, func(slot int, _ int64) bool {
 				return !slices.ContainsFunc(batch, func(d *charge) bool { return d.Group == slot })
@@ -212,10 +213,10 @@ func (s *Shard) nextCharges(now int64) (batch []*charge) {
 		}
 	}
 	most := chargedAtOnce
-	if s.sparesRedis(now) {
+	if sparing {
 		most = chargedSparingly
 	}
-	return s.newCharges(now, false, most)
+	return s.newCharges(now, false, most, sparing)
 }
 
 // repeats takes pending charges for a batch, either those of slots that are moving or the others. It
@@ -246,17 +247,22 @@ func (s *Shard) repeats(now int64, moving bool) (batch []*charge) {
 // others. Redis recognizes a charge by its sequence, and remembers only the newest sequence of a key. So
 // newCharges takes no debts of a slot with unanswered charges, and only one debt for each rule and key.
 // (After a change of the rule's window, a key may have two records.)
-func (s *Shard) newCharges(now int64, moving bool, most int) (batch []*charge) {
+func (s *Shard) newCharges(now int64, moving bool, most int, sparing bool) (batch []*charge) {
 	l, c, has := s.all, &s.charger, s.has()
 	taken := make(map[int]bool)
 	for _, d := range l.charges.out {
 		taken[d.Group] = true
 	}
 	in := func(slot int) bool { return has(slot) && c.isMoving(slot) == moving && !taken[slot] }
+	var matters func(of *Rule, units int64) bool // nil: all
+	if sparing {
+		fleet := int64(max(1, s.Outage().Fleet))
+		matters = func(of *Rule, units int64) bool { return units >= of.Limit.Quota()/(matteringPart*fleet) }
+	}
 	sequence := l.sequences.Add(1)
 	type ruleKey struct{ rule, key string }
 	keys := make(map[ruleKey]bool)
-	for _, d := range l.Ledger.Uncharged(in, most, now, s.matters(now)) {
+	for _, d := range l.Ledger.Uncharged(in, most, now, matters) {
 		if of := (ruleKey{d.Owner.Name, d.Key}); keys[of] {
 			l.Ledger.PutBack(d)
 		} else {
@@ -281,15 +287,6 @@ func (s *Shard) sparesRedis(now int64) bool {
 		return e.overload && often
 	}
 	return missed
-}
-
-// matters returns which keys' units are to be charged, or nil for all.
-func (s *Shard) matters(now int64) func(of *Rule, units int64) bool {
-	if !s.sparesRedis(now) {
-		return nil
-	}
-	fleet := int64(max(1, s.Outage().Fleet))
-	return func(of *Rule, units int64) bool { return units >= of.Limit.Quota()/(matteringPart*fleet) }
 }
 
 // Reset forgets all units of a key, which Redis has just forgotten. What was still to be charged there is not charged

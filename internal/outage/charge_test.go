@@ -803,7 +803,7 @@ func TestLaw3UnansweredChargesThatAreLostAreNotRepeated(t *testing.T) {
 	}
 	m.heard.Generation = "another"
 	l.heartbeat(t, s)
-	if batch := s.nextCharges(l.Now()); len(batch) != 0 || s.Owes() {
+	if batch := s.nextCharges(l.Now(), false); len(batch) != 0 || s.Owes() {
 		t.Errorf("repeated: %+v, owes %v", batch, s.Owes())
 	}
 }
@@ -929,7 +929,7 @@ func TestNoChargesAfterTheBreakerHasOpened(t *testing.T) {
 	s, m := l.first, l.masters[0]
 	l.heartbeat(t, s)
 	without(s, request(newRule(t, "r", limit.PerHour(10), limit.SlidingLog()), "k", 3), l.Now(), errLost)
-	batch := s.nextCharges(l.Now())
+	batch := s.nextCharges(l.Now(), false)
 	s.Breaker.ForceOpen(errLost)
 	if s.charge(batch); m.units() != 0 || len(l.charges.out) != 0 {
 		t.Errorf("%d units were charged, %d charges are pending", m.units(), len(l.charges.out))

@@ -229,7 +229,7 @@ func TestShardsHandOverCharges(t *testing.T) {
 			case <-ended:
 				return
 			default:
-				b.nextCharges(l.Now()) // looks at each charge that is pending
+				b.nextCharges(l.Now(), false) // looks at each charge that is pending
 			}
 		}
 	})
