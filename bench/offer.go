@@ -13,16 +13,25 @@ const deadline = 50 * time.Millisecond
 
 // offered counts the results of calls made at a fixed rate.
 type offered struct {
-	mu        sync.Mutex // guards the rest
-	decided   histogram  // decisions by Redis
-	inTime    uint64     // of these, the ones that ended before the time to make calls was over
-	undecided histogram  // failed, or ran out of time
-	failed    uint64     // of these, the ones that failed for another reason than time
-	degraded  uint64
+	mu        sync.Mutex    // guards the rest
+	decided   histogram     // decisions by Redis
+	inTime    uint64        // of these, the ones that ended before the time to make calls was over
+	undecided histogram     // failed, or ran out of time
+	failed    uint64        // of these, the ones that failed for another reason than time
+	degraded  histogram     // decided without Redis
 	made      time.Duration // how long making all calls took: longer than planned if this process was too slow
 }
 
-func (o *offered) calls() uint64 { return o.decided.total + o.undecided.total + o.degraded }
+func (o *offered) calls() uint64 { return o.decided.total + o.undecided.total + o.degraded.total }
+
+// all has all calls.
+func (o *offered) all() *histogram {
+	var h histogram
+	for _, part := range []*histogram{&o.decided, &o.undecided, &o.degraded} {
+		h.merge(part)
+	}
+	return &h
+}
 
 // offer has callers together make calls at a fixed rate for span, each call with a deadline, and waits for the last
 // answers. A caller does not wait for an answer before it makes the next call.
@@ -58,7 +67,7 @@ func offer(ctx context.Context, s *subject, w *workload, callers int, rate float
 		whole.decided.merge(&part.decided)
 		whole.undecided.merge(&part.undecided)
 		whole.inTime += part.inTime
-		whole.degraded += part.degraded
+		whole.degraded.merge(&part.degraded)
 		whole.failed += part.failed
 		whole.made = max(whole.made, part.made)
 	}
@@ -86,7 +95,7 @@ func (o *offered) call(ctx context.Context, d decide, key string, end time.Time)
 	defer o.mu.Unlock()
 	switch {
 	case what == degraded:
-		o.degraded++
+		o.degraded.add(ended.Sub(started))
 	case what == allowed, what == denied:
 		o.decided.add(ended.Sub(started))
 		if ended.Before(end) {

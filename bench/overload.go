@@ -20,7 +20,9 @@ const (
 	undecidedShare
 	degradedShare
 	failedShare
+	allP99 // of all calls, however they ended
 	decidedP99
+	degradedP50
 	undecidedP50
 	undecidedP99
 	undecidedMax
@@ -37,7 +39,9 @@ var overloadNames = [overloadMetrics]string{
 	"undecided_share",
 	"degraded_share",
 	"failed_share",
+	"all_p99_us",
 	"decided_p99_us",
+	"degraded_p50_us",
 	"undecided_p50_us",
 	"undecided_p99_us",
 	"undecided_max_us",
@@ -80,9 +84,11 @@ func measureOverload(ctx context.Context, s *subject, w *workload, callers int, 
 	v[decidedRate] = float64(o.inTime) / span.Seconds()
 	v[goodput] = v[decidedRate] / v[peakRate]
 	v[undecidedShare] = float64(o.undecided.total) / calls
-	v[degradedShare] = float64(o.degraded) / calls
+	v[degradedShare] = float64(o.degraded.total) / calls
 	v[failedShare] = float64(o.failed) / calls
+	v[allP99] = o.all().percentile(99) / 1e3
 	v[decidedP99] = o.decided.percentile(99) / 1e3
+	v[degradedP50] = o.degraded.percentile(50) / 1e3
 	v[undecidedP50] = o.undecided.percentile(50) / 1e3
 	v[undecidedP99] = o.undecided.percentile(99) / 1e3
 	v[undecidedMax] = o.undecided.percentile(100) / 1e3

@@ -163,7 +163,7 @@ func (r *report) cellTables() []table {
 
 func (r *report) overloadTable(workload string) table {
 	t := table{words: 1, head: []string{"", "peak/s", "offered/s", "decided/s", "goodput", "undecided", "degraded", "failed",
-		"decided p99", "undecided p50", "undecided p99", "undecided max", "breaker opened"}}
+		"p99 of all", "decided p99", "degraded p50", "undecided p50", "undecided p99", "undecided max", "breaker opened"}}
 	for _, o := range r.Overloads {
 		if o.workload != workload {
 			continue
@@ -172,7 +172,7 @@ func (r *report) overloadTable(workload string) table {
 		v := o.values
 		t.rows = append(t.rows, []string{o.subject, thousands(v[peakRate]), thousands(v[offeredRate]), thousands(v[decidedRate]), ratio(v[goodput]),
 			percent(v[undecidedShare]), percent(v[degradedShare]), percent(v[failedShare]),
-			duration(v[decidedP99]), duration(v[undecidedP50]), duration(v[undecidedP99]), duration(v[undecidedMax]), fmt.Sprint(v[breakerOpened])})
+			duration(v[allP99]), duration(v[decidedP99]), duration(v[degradedP50]), duration(v[undecidedP50]), duration(v[undecidedP99]), duration(v[undecidedMax]), fmt.Sprint(v[breakerOpened])})
 	}
 	return t
 }
