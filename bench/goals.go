@@ -134,6 +134,7 @@ func (r *report) overloadGoals(workload, subject, work string) []goal {
 		{work: work, figure: "times a breaker opened", bound: 0, measured: v[breakerOpened]},
 		{work: work, figure: "goodput by the peak", bound: 0.9, atLeast: true, measured: v[goodput], note: rate},
 		{work: work, figure: "calls without a decision, of all", bound: starved, measured: v[undecidedShare]},
+		{work: work, figure: "p99 of all calls by the deadline", bound: 1, measured: v[allP99] / float64(deadline.Microseconds())},
 	}
 }
 

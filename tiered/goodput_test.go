@@ -178,8 +178,8 @@ func (c *crowd) open(ctx context.Context, rate float64, span time.Duration) floa
 }
 
 // Laws 6 and 7: if there are more calls than Redis can decide in time, Redis continues to decide as many as it
-// can. The others are decided without Redis, most of them at once. The test runs in a bubble's time, so that
-// Redis is too slow and not the machine that runs the test.
+// can. The others are decided without Redis, most of them at once, and all before the deadline. The test runs in a
+// bubble's time, so that Redis is too slow and not the machine that runs the test.
 func TestLaws6And7RedisDecidesAsMuchAsItCanUnderOverload(t *testing.T) { // not in parallel: it computes on all cores
 	for name, server := range map[string]*slowServer{
 		"slow": {perByte: 2 * time.Microsecond},
@@ -231,7 +231,7 @@ func testGoodput(t *testing.T, server *slowServer) {
 			t.Errorf("%v times the peak: %d of %d without Redis were decided at once", offered.times, c.atOnce, c.without)
 		}
 	}
-	if c.errors > 0 || c.slowest > deadline+5*time.Millisecond {
+	if c.errors > 0 || c.slowest > deadline {
 		t.Errorf("%d errors, and one waited for %v", c.errors, c.slowest)
 	}
 }

@@ -80,10 +80,12 @@ func HashTags(tags int) Option {
 		tags >= 1 && tags <= remote.SlotCount, "%d hash tags, must be between 1 and %d", tags, remote.SlotCount)
 }
 
-// Deadline sets the longest time that a decision may take, 1 ms to 10 s; the default is 50 ms. If Redis
-// has not answered by then, the outage policy decides. A context with an earlier deadline ends a call
-// earlier. If the context leaves less than three quarters of d, the call then ends with the context's
-// error. To have the outage policy decide earlier, see [DecideBy].
+// Deadline sets the longest time that a decision may take, 1 ms to 10 s; the default is 50 ms. If Redis has
+// not answered a sixteenth before then, the outage policy decides: the rest is for the caller's goroutine, which
+// may have to wait for a processor. A process that leaves its goroutines waiting for longer than that is late
+// by as much. A context with an earlier deadline ends a call earlier. If the context leaves less than three
+// quarters of d, the call then ends with the context's error. To have the outage policy decide earlier, see
+// [DecideBy].
 func Deadline(d time.Duration) Option {
 	return option.Set(func(c *config) { c.deadline = d },
 		d >= time.Millisecond && d <= 10*time.Second, "deadline %v, must be between 1ms and 10s", d)
